@@ -27,8 +27,9 @@ from .workloads import Array
 URL = "https://github.com/spcl/npbench"
 COMMIT = "f2d7f27d87ba4881991e62c18a607aa6ba52b260"
 
-# As NPBench measures: this many calls, of which two more are not timed; fewer where they would take long.
-CALLS, SECONDS = 10, 10.0
+# As NPBench measures: this many calls, of which two more are not timed; fewer where they would take long. WARMING: seconds
+# in which further calls are made before, until all is captured that will be.
+CALLS, SECONDS, WARMING = 10, 10.0, 60.0
 
 # What NPBench allows where a program says nothing else.
 TOLERANCES = {"rtol": 1e-5, "atol": 1e-8, "norm_error": 1e-5}
@@ -135,6 +136,10 @@ class Version:
     def wait(self, results: list[Any]) -> None:
         """Return when results and written arguments have been computed."""
 
+    def is_warm(self) -> bool:
+        """Return whether further calls are as fast as any."""
+        return True
+
 
 class Xtensor(Version):
     """NumPy's source with `import xtensor.numpy as np` in the place of NumPy's import."""
@@ -167,8 +172,14 @@ class XtensorFuse(Xtensor):
     def module(self, program: Program) -> ModuleType:
         module, fuse = super().module(program), import_module("xtensor").fuse
         own = {name: one for name, one in vars(module).items() if isinstance(one, FunctionType)}
-        vars(module).update({name: fuse(one) for name, one in own.items() if one.__module__ == module.__name__})
+        self.fused = {name: fuse(one) for name, one in own.items() if one.__module__ == module.__name__}
+        vars(module).update(self.fused)
         return module
+
+    def is_warm(self) -> bool:
+        """Return whether no long function waits for being captured."""
+        explain = import_module("xtensor").explain
+        return not any("[long]" in str(explain(one)) for one in self.fused.values())
 
 
 class Jax(Version):
@@ -242,9 +253,14 @@ class Run:
         return seconds, Outputs([np.asarray(one) for one in returned], {n: np.asarray(a) for n, a in arrays.items()})
 
     def measured(self, calls: int) -> tuple[float, list[Outputs]]:
-        """Return the median of the seconds after two calls that are not timed, and the first and the last outputs."""
+        """Return the median of the seconds after two calls that are not timed, or more, for so many seconds, until it
+        is warm, and the first and the last outputs.
+        """
         _, first = self.call()
         seconds, last = self.call()
+        begin = perf_counter()
+        while not self.version.is_warm() and perf_counter() < begin + WARMING:
+            seconds, last = self.call()
         times = []
         for _ in range(max(1, min(calls, int(SECONDS / seconds)))):
             seconds, last = self.call()

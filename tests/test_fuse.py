@@ -1492,13 +1492,45 @@ def test_a_long_loop_is_run_by_kernels_in_the_first_call(monkeypatch: pytest.Mon
 
     start = np.random.default_rng(0).random((2, 50, 1200))
     x, y, (a, b) = xt.asarray(start[0]), xt.asarray(start[1]), start.copy()
-    fused = xt.fuse(sweep)
+    fused = xt.fuse(sweep, strict=True)
     for _ in range(2):
         fused(x, y)
         sweep(a, b)
         np.testing.assert_array_equal(x.numpy(), a)
     assert 0 < calls[0] < 600
     assert fused.why(x, y) == ""
+
+
+@pytest.mark.parametrize("pays", [False, True])
+def test_a_long_function_is_captured_when_plain_calls_have_taken_as_long(
+    pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who calls it once does not wait for that; until then it does what it does plainly, also where it raises."""
+    import xtensor.calls.capture as capture
+
+    monkeypatch.setattr(capture, "CAPTURING", 1e-9 if pays else 1e9)
+
+    def steps(x: Any, last: Any) -> None:
+        for j in range(1, capture.FIRST_STEPS + 100):
+            x[j] = 0.5 * x[j - 1] + x[j]
+        x[last] = 0.0
+
+    start = np.random.default_rng(0).random((capture.FIRST_STEPS + 100, 2000))
+    x, y = xt.asarray(start), xt.asarray(start, copy=True)
+    counted = Counted(steps)
+    fused = xt.fuse(counted)
+    for call in range(5):
+        fused(x, 3)
+        steps(y, 3)
+        np.testing.assert_array_equal(x.numpy(), y.numpy())
+        if call < 1 or not pays:
+            assert fused.why(x, 3).startswith("[long]")
+            assert "test_fuse.py" in fused.why(x, 3)
+    assert counted.calls == (3 if pays else 5)
+    assert (fused.why(x, 3) == "") == pays
+    for _ in range(3):
+        with pytest.raises(IndexError, match="10000"):
+            fused(x, 10_000)
 
 
 def test_why_tells_of_numbers_that_make_kinds() -> None:

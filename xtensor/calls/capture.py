@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial, update_wrapper
 from itertools import count
+from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
@@ -22,7 +23,7 @@ from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, Again, Number, value_of
-from ..plan.costs import CAPTURED_STEPS
+from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
@@ -106,6 +107,7 @@ class Fused(Generic[P, R]):
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._uses = self._unwatched = self._not_looked_up = 0
+        self._steps, self._seconds = FIRST_STEPS, 0.0
         self._last: _Known | None = None
         self._plain: Settings | None = None
         self._new = NEW
@@ -150,6 +152,8 @@ class Fused(Generic[P, R]):
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
             return result
+        if known.is_long:
+            return self._call_long(known, args, kwargs)
         raises = self._strict and known.reason
         self._not_looked_up = NOT_LOOKED_UP * (known is self._last and not raises)
         self._plain, self._last = known.plain, known
@@ -225,6 +229,18 @@ class Fused(Generic[P, R]):
             raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
         return self._function(*args, **kwargs)
 
+    def _call_long(self, known: _Known, args: Any, kwargs: Any) -> R:
+        """Call the function itself, which has more steps than were taken down, and forget that as soon as such calls
+        have taken as long as it takes to capture twice as many.
+        """
+        begin = perf_counter()
+        result = self._function(*args, **kwargs)
+        self._seconds += perf_counter() - begin
+        if self._seconds > 2 * self._steps * CAPTURING:
+            self._steps = int(self._seconds / CAPTURING)
+            self._known = {key: one for key, one in list(self._known.items()) if one is not known}
+        return result
+
     def _first_call(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> R:
         """Call the function, watched, and remember what it does, or why that is not known.
 
@@ -262,11 +278,12 @@ class Fused(Generic[P, R]):
         """Call the function, and return its result, what it did, and what is to be remembered of that; None where it
         was traced and failed, and can be called again.
         """
-        from ..run.capture import Capture
+        from ..run.capture import MOST_STEPS, Capture
 
         _, tensors, _, arrays, holders, _ = found
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
-        capture = Capture([_settled_anew(x) for x in tensors], arrays)
+        most = MOST_STEPS if self._strict else self._steps
+        capture = Capture([_settled_anew(x) for x in tensors], arrays, most)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with _Watch(capture) as watch:
             contents = Contents(holders, self._reach or self._reached())
@@ -474,6 +491,7 @@ class _Known:
     ) -> None:
         self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
         self.left = left
+        self.is_long = reason.startswith("[long]")
         self.plain: Any = None
         self.runs: Any = None
         self.made = self.used = 0

@@ -117,18 +117,12 @@ def sweep_of(
 
 
 def sweep(
-    x: Array,
-    w: Array,
-    y: Array,
-    bias: Array | None,
-    axes: Axes,
-    budget: int,
-    *,
-    back: bool = False,
-    thin: bool = False,
-    ending: Ending | None = None,
+    x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int, *, ending: Any = None, **how: bool
 ) -> bool:
-    """Run what `sweep_of` returns, on copies of what code does not read where it lies; return whether there is any."""
+    """Run what `sweep_of` returns, on copies of what code does not read where it lies; return whether there is any.
+
+    ending: of class Ending, None where nothing follows. how: `back` and `thin`, as there.
+    """
     dtype = y.dtype
     if library_of(x) is not np or dtype.char not in "fd":
         return False
@@ -137,7 +131,7 @@ def sweep(
         x, budget = x.astype(dtype, "C"), budget - x.size * dtype.itemsize
     found = None
     if budget > 0:
-        found = sweep_of(x, w, y, bias, axes, budget, back=back, thin=thin, ending=ending)
+        found = sweep_of(x, w, y, bias, axes, budget, ending=ending, **how)
     if found is not None:
         found.run(x, w, y, bias, *([] if ending is None else [ending.slots_of(y.shape[1])]))
     return found is not None

@@ -49,6 +49,7 @@ OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not foun
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
+LONG = "[long] it has more steps than pay for so few calls; it is captured once plain calls have taken as long as that"
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
 
 # Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
@@ -148,9 +149,11 @@ class Capture:
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
     thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
     must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
+    most: steps that are taken down.
     """
 
-    def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = ()) -> None:
+    def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:
+        self.most = most
         self.reason = self.checked = ""
         self.arithmetic: Arithmetic | None = None
         self.given_up: Callable[[], None] = lambda: None
@@ -475,8 +478,9 @@ class Capture:
     def _append(self, step: Evaluated | Called) -> None:
         self._calls += isinstance(step, Called)
         new = len(self.steps) - self._repetitions
-        if len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS:
-            self.refuse(UNROLLED)
+        too_many = len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS
+        if too_many or len(self.steps) >= self.most:
+            self.refuse(UNROLLED if too_many else LONG)
             self.steps.clear()
         else:
             self.steps.append(step)

@@ -21,7 +21,7 @@ from ..base.layout import Layout, Shape, dense_like
 from ..base.options import active, settings, thin_closed
 from ..base.profiling import noting, observers
 from ..devices import Device, as_device
-from ..devices.cpu import CPU, PLAIN, assign, is_plain
+from ..devices.cpu import COUNTED, CPU, PLAIN, assign, is_plain
 from ..graph.node import Node, Part, View
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
@@ -639,8 +639,12 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         native, shared = target.backend.astype(native, dtype), False
     if shared and target.backend is CPU:
         native = native.view()  # whose shape nobody else can change
-        tensor = face(TBlob.adopt(native, target, shared=True))
-        tensor.thin()
+        if native.nbytes <= COUNTED and not watchers:
+            tensor = wrap(native, target)
+            tensor.owner.expose(None)
+        else:
+            tensor = face(TBlob.adopt(native, target, shared=True))
+            tensor.thin()
         return tensor
     return wrap(native, target)
 

@@ -5,7 +5,7 @@ They may be given arguments of any number, and by names; what they are not made 
 
 from __future__ import annotations
 
-from .faces import ENDING, MADE, SPARE, Offsets, arguments, found, given, of_row, sure
+from .faces import ENDING, MADE, SPARE, Offsets, arguments, each, found, given, of_row, sure
 from .mailbox import load
 
 GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal")
@@ -16,8 +16,9 @@ def array_methods(at: Offsets) -> str:
     "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for),
     "universal" (NumPy's protocol: a row's items have names of operators for functions).
     """
-    parts = (_given_more(at), _fresh(), _reduced(), _seen(at), _lengths(), _shapes(), _joining(), _reshape(), _cast(at))
-    return "".join((*parts, _scalar_in(at), _universal()))
+    fresh, seen = _of_array("fresh", "@quietly", MADE), _of_array("seen", "@call", _AS_VIEW)
+    parts = (_given_more(at), fresh, _reduced(), _views(at), seen, _lengths(), _shapes(), _joining(), _reshape())
+    return "".join((*parts, _cast(at), _scalar_in(at), _universal()))
 
 
 # The lines that give NumPy's result %r as a view of %x, and go to the door where it is a copy.
@@ -100,16 +101,16 @@ def _past_given(code: str) -> str:
     )
 
 
-def _fresh() -> str:
-    """Return the method that computes something of an array."""
+def _of_array(name: str, way: str, made: str) -> str:
+    """Return the method that computes something of an array. way: calls the function; made: what becomes of that."""
     return _past_given(f"""
-define private ptr @fresh(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+define private ptr @{name}(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
 {found("a", "@alone(ptr %x, i64 %count, ptr %names, ptr %row)", "go", "long")}\
   call void %Py_IncRef(ptr %a)
-  %r = call ptr @quietly(ptr %function, ptr %a, ptr null)
+  %r = call ptr {way}(ptr %function, ptr %a, ptr null)
   call void %Py_DecRef(ptr %a)
-{MADE}{ENDING}""")
+{made}{ENDING}""")
 
 
 def _reduced() -> str:
@@ -153,11 +154,11 @@ define private ptr @reduced(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {MADE}{ENDING}""")
 
 
-def _seen(at: Offsets) -> str:
-    """Return the method that shows an array's elements in another way, where NumPy makes a view that begins with it;
-    @begins: whether one array begins in memory where another does; @window: a view, which it takes over, as a tensor.
+def _views(at: Offsets) -> str:
+    """Return @begins: whether one array begins in memory where another does; @window: a view, which it takes over, as a
+    tensor.
     """
-    return _past_given(f"""
+    return f"""
 define private i1 @begins(ptr %r, ptr %a) {{
 {load("memory", "%a", at.memory, "ptr")}{load("begin", "%r", at.memory, "ptr")}\
   %same = icmp eq ptr %memory, %begin
@@ -172,13 +173,7 @@ drop:
   call void %Py_DecRef(ptr %r)
   ret ptr null
 }}
-define private ptr @seen(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
-{found("a", "@alone(ptr %x, i64 %count, ptr %names, ptr %row)", "go", "long")}\
-  call void %Py_IncRef(ptr %a)
-  %r = call ptr @call(ptr %function, ptr %a, ptr null)
-  call void %Py_DecRef(ptr %a)
-{_AS_VIEW}{ENDING}""")
+"""
 
 
 def _lengths() -> str:
@@ -199,24 +194,7 @@ no:
   ret i1 false
 }}
 define private i1 @is_shape(ptr %shape) {{
-entry:
-{given("PyTuple_Size", "PyTuple_GetItem")}\
-  %size = call i64 %PyTuple_Size(ptr %shape)
-  br label %test
-test:
-  %n = phi i64 [0, %entry], [%n.next, %look]
-  %more = icmp slt i64 %n, %size
-  br i1 %more, label %look, label %yes
-look:
-  %length = call ptr %PyTuple_GetItem(ptr %shape, i64 %n)
-  %n.next = add i64 %n, 1
-  %good = call i1 @is_length(ptr %length)
-  br i1 %good, label %test, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
+{each("shape", "@is_length")}}}
 """
 
 

@@ -102,6 +102,30 @@ def types(value: str, *names: str) -> str:
     return f"{''.join(lines)}  %is.one = or i1 {before}, false\n"
 
 
+def each(whole: str, question: str) -> str:
+    """Return the blocks that say whether a function says so of all elements of a tuple, and the label `no` alone."""
+    return f"""\
+{given("PyTuple_Size", "PyTuple_GetItem")}\
+  %size = call i64 %PyTuple_Size(ptr %{whole})
+  br label %begin
+begin:
+  br label %test
+test:
+  %n = phi i64 [0, %begin], [%n.next, %look]
+  %more = icmp slt i64 %n, %size
+  br i1 %more, label %look, label %yes
+look:
+  %part = call ptr %PyTuple_GetItem(ptr %{whole}, i64 %n)
+  %n.next = add i64 %n, 1
+  %good = call i1 {question}(ptr %part)
+  br i1 %good, label %test, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+"""
+
+
 def arguments(*values: str) -> str:
     """Return the lines that lay out the arguments of a call, from `%to1` on."""
     lines = [f"  %all = alloca [{len(values) + 1} x ptr]\n"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .faces import ENDING, SPARE, Offsets, arguments, found, given, of_row, sure, types
+from .faces import ENDING, SPARE, Offsets, arguments, each, found, given, of_row, sure, types
 from .mailbox import load
 
 
@@ -163,22 +163,7 @@ define private i1 @is_plain_one(ptr %key) {{
   ret i1 %is.one
 }}
 define private i1 @is_plain(ptr %key) {{
-{given("tuple", "PyTuple_Size", "PyTuple_GetItem")}{sure("several", "@is(ptr %key, ptr %tuple)", "all", "one")}\
-  %size = call i64 %PyTuple_Size(ptr %key)
-  br label %test
-test:
-  %n = phi i64 [0, %all], [%n.next, %look]
-  %more = icmp slt i64 %n, %size
-  br i1 %more, label %look, label %yes
-look:
-  %part = call ptr %PyTuple_GetItem(ptr %key, i64 %n)
-  %n.next = add i64 %n, 1
-  %plain = call i1 @is_plain_one(ptr %part)
-  br i1 %plain, label %test, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
+{given("tuple")}{sure("several", "@is(ptr %key, ptr %tuple)", "all", "one")}{each("key", "@is_plain_one")}\
 one:
   %alone = call i1 @is_plain_one(ptr %key)
   ret i1 %alone

@@ -27,8 +27,8 @@ from .workloads import Array
 URL = "https://github.com/spcl/npbench"
 COMMIT = "f2d7f27d87ba4881991e62c18a607aa6ba52b260"
 
-# As NPBench measures: this many calls, of which two more are not timed; fewer where they would take long. WARMING: seconds
-# in which further calls are made before, until all is captured that will be.
+# As NPBench measures: this many calls, of which two more are not timed; fewer where they would take long. WARMING:
+# seconds in which further calls are made before, until all is captured that will be.
 CALLS, SECONDS, WARMING = 10, 10.0, 60.0
 
 # What NPBench allows where a program says nothing else.

@@ -24,7 +24,7 @@ from ..base.profiling import noting, observers
 from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
 from ..graph.number import type_of
-from ..plan.costs import LARGE_UPDATE
+from ..plan.costs import CHEAP, FAST_LAUNCH_PAYS, LARGE_UPDATE
 from ..run.executor import before_write, is_new, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
@@ -105,11 +105,16 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
         return False
     near = target.device is CPU_DEVICE
     pending = type(other) is Tensor and is_node(other)
-    if target.nbytes >= LARGE_UPDATE or (pending and not (near and _is_cheap_aside(target))):
+    if target.nbytes >= _large(op, pending) or (pending and not (near and _is_cheap_aside(target))):
         return _update_again(target, op, other)
     if thin_closed[0]:
         return False
     return _update_at_once(target, op, other) if near else update_known(op, target, other)
+
+
+def _large(op: Op, pending: bool) -> int:
+    """Return the bytes from which on a target is updated by the engine. pending: whether what it is updated with is."""
+    return FAST_LAUNCH_PAYS if not pending and op.name in CHEAP else LARGE_UPDATE
 
 
 def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
@@ -255,7 +260,7 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     pending = isinstance(operand, Tensor) and is_node(operand)
     if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
         return False
-    if not pending and target.nbytes < LARGE_UPDATE:
+    if not pending and target.nbytes < _large(op, pending):
         return False
     if exposed_memory((operand,)):  # which may be the target's, through another buffer
         return False

@@ -328,12 +328,12 @@ def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
             if value.nbytes > _ASSIGNED_AT_ONCE:
                 return False
             if not basic:
-                if np.may_share_memory(target, value):
-                    return False
+                value = value.copy() if np.may_share_memory(target, value) else value
             elif value.ndim:
                 target = target[key]
-                if type(target) is not np.ndarray or _missed(target, value):
+                if type(target) is not np.ndarray:
                     return False
+                value = value.copy() if _missed(target, value) else value
                 if value.nbytes > _THERE and _is_there(target, value):
                     return target.flags.writeable
                 key = ...

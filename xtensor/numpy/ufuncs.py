@@ -38,6 +38,11 @@ RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 _PLAIN = frozenset((Tensor, bool, int, float, complex, *NUMBERS))
 
 
+# How many times as large arrays as results are for which cheap functions of NumPy's pay may be where they have `out`:
+# there is no memory to be found (FAST_LAUNCH_PAYS).
+_INTO = 8
+
+
 class Ufunc:
     """A universal function of NumPy over tensors.
 
@@ -50,7 +55,8 @@ class Ufunc:
         self.__doc__ = summary(native)
         self.function = function
         self.native = native
-        self.below = cheap_below if function.__name__ in CHEAP else costly_below
+        cheap = function.__name__ in CHEAP
+        self.below, self.times = (cheap_below, _INTO) if cheap else (costly_below, 1)
         self.is_native = native.nout == 1 and CPU.kernel(function.__name__) is native
         self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs
         self.identity, self.signature, self.types, self.ntypes = (
@@ -70,7 +76,7 @@ class Ufunc:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
         out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
         if type(out) is Tensor and len(options) <= 1 and self.is_native:
-            if written_at_once(self.native, operands[: self.nin], out, self.below[0]):
+            if written_at_once(self.native, operands[: self.nin], out, self.below[0] * self.times):
                 return out
         elif not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):

@@ -364,14 +364,17 @@ def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     return found
 
 
-# A look at no more than this share of a pending value computes only what is looked at.
-_SMALL_PART = 1 / 8
+# A look at no more than this share of a pending value computes only what is looked at, for so many looks: whoever looks
+# once more is in a loop, and each look takes ten times what it takes once the value is there.
+_SMALL_PART, _LOOKS = 1 / 8, 4
 
 
 def _part(x: Tensor, key: tuple[Any, ...]) -> Part | None:
     """Return a small view of a pending value as a part that can be looked at alone, else None."""
     value = x.value
     if type(value) is not Node or value.blob is not None or value.device.backend is not CPU:
+        return None
+    if value.parts is not None and len(value.parts) >= _LOOKS:
         return None
     shape = contiguous(x.shape, x.itemsize).index(key).shape
     if prod(shape) > x.size * _SMALL_PART or not can_look(value):

@@ -969,6 +969,28 @@ def test_kinds_that_never_come_again_cost_little() -> None:
     assert fused.why(x, 1.0) == ""  # a kind that stays is taken down in the end
 
 
+def test_counters_whose_value_is_asked_for_cost_little() -> None:
+    """Each call of such a method is one of another kind: ever fewer calls are taken down."""
+
+    class Counter:
+        def __init__(self) -> None:
+            self.t = 0
+
+        def step(self, x: Any) -> Any:
+            self.t += 1
+            return x * math.sqrt(self.t)
+
+    counter, watched = Counter(), 0
+    fused = xt.fuse(counter.step)
+    x = array()
+    for k in range(1, 301):
+        before = len(fused._known)
+        same(fused(x), x * math.sqrt(k))
+        watched += len(fused._known) > before
+    assert 1 < watched <= 10
+    assert fused.why(x).startswith(room.COUNTS)
+
+
 def test_new_kinds_from_several_threads() -> None:
     """What is remembered changes while another thread looks at it."""
     fused, failures = xt.fuse(lambda x, k: x * math.cos(k)), list[BaseException]()

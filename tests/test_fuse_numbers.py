@@ -22,6 +22,7 @@ import pytest
 from test_fuse import Counted
 
 import xtensor as xt
+import xtensor.numpy as names
 from xtensor.base.options import Settings
 from xtensor.calls.op import REGISTRY
 from xtensor.codegen.cpu.compile import host
@@ -133,6 +134,17 @@ def test_one_of_several_numbers(engine: str) -> None:
     """A second one that begins to differ is traced as well."""
     every = [(0.5, k) for k in range(4)] + [(0.25 * k, k) for k in range(2, 8)]
     check(lambda x, y, a, k: x * a + y * k, every, 3)
+
+
+def alone(x: Any, y: Any, a: Any) -> Any:
+    wave = xt.cos(a) + names.sqrt(xt.abs(1 - 0.9 * a))
+    return x * wave + names.maximum(y, names.exp(-a)), xt.floor(a), names.sin(2 * a)
+
+
+@pytest.mark.parametrize("numbers", [FLOATS, list(range(1, 12))])
+def test_functions_of_a_number_alone(numbers: list[Any], engine: str) -> None:
+    """Of this namespace they are computed anew, as what is made of tensors is."""
+    check(alone, [(a,) for a in numbers], 2)
 
 
 def test_keyword_arguments(engine: str) -> None:

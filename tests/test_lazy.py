@@ -1045,6 +1045,19 @@ def test_a_part_that_was_looked_at_follows_later_writes() -> None:
         assert part.tolist() == x[0].tolist() == [7.0] * 8
 
 
+def test_who_looks_again_and_again_has_all_computed() -> None:
+    """A loop over elements of what is pending does not compute each by itself; a look or two do not compute it all."""
+    x = xt.asarray(np.arange(120_000.0).reshape(400, 300), copy=True)
+    y = x * 1.5
+    assert y.is_pending
+    assert float(y[3, 4]) == 904 * 1.5
+    assert y.is_pending
+    for row in range(10):
+        np.testing.assert_array_equal(y[row].numpy(), (x.numpy() * 1.5)[row])
+        assert float(y[row, 7]) == (300 * row + 7) * 1.5
+    assert not y.is_pending
+
+
 def test_iterating_computes_all_at_once() -> None:
     """Every element will be asked for: they are not computed part by part."""
     with xt.options(lazy="always", engine="interpret"):

@@ -150,3 +150,58 @@ def test_tensordot_equals_numpy(axes: Any) -> None:
     np.testing.assert_array_equal(
         xt.tensordot(xt.asarray(x), xt.asarray(x), axes=axes).numpy(), np.tensordot(x, x, axes=axes)
     )
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_ranges_are_indices(fused: bool) -> None:
+    """A range selects what a list of its numbers does, read and written, as in NumPy."""
+
+    def places(a: Any) -> Any:
+        a[range(3), range(3)] = 5.0
+        return a[range(2)] * 2, a[:, range(1, 3)], a[range(2, -1, -1), 1]
+
+    plain, own = np.ones((3, 4)), xt.ones((3, 4))
+    function = xt.fuse(places) if fused else places
+    for _ in range(3):
+        for found, expected in zip(function(own), places(plain), strict=True):
+            np.testing.assert_array_equal(found.numpy(), expected)
+        np.testing.assert_array_equal(own.numpy(), plain)
+    with pytest.raises(IndexError, match="out of bounds"):
+        own[range(3, 5)]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda k: k.__setitem__(slice(3, 18), k[3:18][::-1]),
+        lambda k: k.__setitem__(slice(None), k[::-1]),
+        lambda k: k.__setitem__(slice(1, None, 2), k[:15]),
+        lambda k: k.__setitem__([4, 2, 9], k[2:5]),
+        lambda k: k.__setitem__(k > 20, k[: int((k > 20).sum())][::-1]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float64", "int32"])
+def test_values_that_lie_where_they_are_written(write: Callable[[Any], None], dtype: str) -> None:
+    """They are read before anything is written."""
+    apart, own = np.arange(30).astype(dtype), xt.asarray(np.arange(30).astype(dtype), copy=True)
+    for _ in range(3):
+        write(own)
+        before = apart.copy()
+        write_from(write, apart, before)
+        np.testing.assert_array_equal(own.numpy(), apart)
+
+
+def write_from(write: Callable[[Any], None], target: Any, source: Any) -> None:
+    """Write as a function does, what it reads being read from another array."""
+
+    class Both:
+        def __getitem__(self, key: Any) -> Any:
+            return source[key]
+
+        def __gt__(self, other: Any) -> Any:
+            return source > other
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            target[key] = value
+
+    write(Both())

@@ -241,7 +241,7 @@ def test_format_of_scalars(spec: str) -> None:
     """A 0-d tensor is formatted as its element."""
     value = 42 if spec in ("d", "+d", "x") else 2.5
     assert format(xt.asarray(value), spec) == format(value, spec)
-    with pytest.raises((TypeError, ValueError), match=r"format|Invalid"):
+    with pytest.raises(TypeError, match="^format: "):
         format(xt.asarray([1.0, 2.0]), ".3f")
 
 

@@ -267,7 +267,7 @@ class Fused(Generic[P, R]):
         if known.reason != DISTURBED:
             self._remember(signature, known)
         if counts(done.left, [one[2:] for order, one in enumerate(found[5]) if order not in self._fixed]):
-            self._new, self._unwatched = COUNTS, UNWATCHED
+            self._new, self._unwatched = COUNTS, UNWATCHED * self._in_a_row()
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)

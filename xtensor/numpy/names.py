@@ -182,6 +182,7 @@ def groups() -> dict[str, str]:
 def attributes(inner: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of one of NumPy's modules."""
 
+    @cache
     def look_up(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module 'xtensor.numpy' has no attribute {name!r}", name=name)

@@ -72,38 +72,30 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     return give("median", xt.reshape(middle, kept) if keepdims else valued(middle), out)
 
 
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Tensor:
-    x = as_array(a, "quantile")
-    if _is_unusual(x, method, weights):
-        return through("quantile", None, (x, q), _given(axis, out, method, keepdims, weights))
-    return _quantile(x, _parts(x, q), axis, out, keepdims)
+def _quantiles(name: str, whole: int) -> Any:
+    """Return the function that gives quantiles as parts of a number."""
+
+    def found(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
+    ) -> Tensor:
+        x = as_array(a, name)
+        if _is_unusual(x, method, weights):
+            return through(name, None, (x, q), _given(axis, out, method, keepdims, weights))
+        return _quantile(x, _parts(x, q, whole), axis, out, keepdims)
+
+    found.__name__ = found.__qualname__ = name
+    return found
 
 
-def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Tensor:
-    x = as_array(a, "percentile")
-    if _is_unusual(x, method, weights):
-        return through("percentile", None, (x, q), _given(axis, out, method, keepdims, weights))
-    return _quantile(x, _parts(x, q, 100), axis, out, keepdims)
+quantile, percentile = _quantiles("quantile", 1), _quantiles("percentile", 100)
 
 
 def _is_unusual(x: Tensor, method: str, weights: Any) -> bool:

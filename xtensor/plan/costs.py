@@ -51,7 +51,8 @@ DIRECT_BYTES = 32 * 1024
 LAUNCHED_BELOW = 4 << 20
 
 # Bytes from which on a launch takes less time than the library for what cannot wait, for cheap functions of that, and
-# for fast reductions and cheap functions in place. (The launch of a sum of 200 000 float64 takes 25 us besides the 70 that NumPy and it need.)
+# for fast reductions and cheap functions in place. (The launch of a sum of 200 000 float64 takes 25 us besides the 70
+# that NumPy and it need.)
 LAUNCH_PAYS, CHEAP_LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 2 << 20, 4 << 20
 
 # In-place work on more bytes goes through the engine in one pass: of cheap functions, where nothing is pending, from

@@ -230,7 +230,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
     """Return a key with tensors, which follow from constants, in the place of its lists."""
     key = key if type(key) is tuple else (key,)
-    return tuple([_listed(x, item) if isinstance(item, (list, tuple)) else item for item in key])
+    return tuple([_listed(x, item) if isinstance(item, (list, tuple, range)) else item for item in key])
 
 
 def _listed(x: Tensor, item: Any) -> Tensor:
@@ -616,7 +616,7 @@ def _native_key(x: Tensor, key: Any) -> Any:
         common_device("index", (x, key))
     elif isinstance(key, _ITEMS):
         return key
-    elif isinstance(key, (list, tuple, np.ndarray)):
+    elif isinstance(key, (list, tuple, range, np.ndarray)):
         array = _array_key(key)
         key = from_native(array, x.device, shared=array is key)
     else:

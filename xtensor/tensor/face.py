@@ -480,7 +480,11 @@ class Tensor(Operators, Methods):
         return str(self.host())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item() if self.ndim == 0 else str(self), spec)
+        try:
+            return format(self.item() if self.ndim == 0 else str(self), spec)
+        except ValueError as error:
+            kind = TypeError if self.ndim else ValueError
+            raise kind(f"format: {error}") from error
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle as a packed NumPy array, which protocol 5 sends out of band.

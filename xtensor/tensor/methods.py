@@ -14,6 +14,26 @@ if TYPE_CHECKING:
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
 
+def _deviation(name: str) -> Any:
+    """Return the method of a standard deviation, or of its square."""
+
+    def found(
+        self: Tensor,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Tensor | None = None,
+        ddof: float | None = None,
+        *,
+        correction: float = 0.0,
+        keepdims: bool = False,
+    ) -> Tensor:
+        x = self if dtype is None else self.astype(dtype)
+        return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
+
+    found.__name__ = found.__qualname__ = name
+    return found
+
+
 class Methods:
     """What NumPy's arrays have as methods, too."""
 
@@ -141,31 +161,7 @@ class Methods:
     def mean(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _given(out, "mean", xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims))
 
-    def std(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Tensor | None = None,
-        ddof: float | None = None,
-        *,
-        correction: float = 0.0,
-        keepdims: bool = False,
-    ) -> Tensor:
-        x = self if dtype is None else self.astype(dtype)
-        return _given(out, "std", xt.std(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
-
-    def var(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: Tensor | None = None,
-        ddof: float | None = None,
-        *,
-        correction: float = 0.0,
-        keepdims: bool = False,
-    ) -> Tensor:
-        x = self if dtype is None else self.astype(dtype)
-        return _given(out, "var", xt.var(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
+    std, var = _deviation("std"), _deviation("var")
 
     def min(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _given(out, "min", xt.min(self, axis=axis, keepdims=keepdims))

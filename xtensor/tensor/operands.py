@@ -13,6 +13,7 @@ from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
 from ..devices import Device, as_device
 from ..devices.cpu import CPU
+from ..graph.number import is_traced, type_of
 from ..storage.storage import Native, watchers, watching
 from .face import Scalar, Tensor, created, from_native
 
@@ -57,6 +58,8 @@ def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) 
     """
     if isinstance(value, Tensor):
         return value
+    if is_traced(value):
+        return as_tensor(type_of(value)(1), function, argument, like) * value
     device = like.device if isinstance(like, Tensor) else like if isinstance(like, Device) else None
     operand = as_operand(value, function, argument, device)
     return operand if isinstance(operand, Tensor) else _constant(np.asarray(operand), device)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import math
 import operator
 import pickle
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -377,64 +376,7 @@ def test_state_in_dicts_lists_and_dataclasses(engine: str) -> None:
     assert counted.calls == 3
 
 
-RATE, TICKS = 0.5, 0
-
-
-def _slowed(x: Any) -> Any:
-    return x / (1 + RATE)
-
-
-def _stepped(x: Any) -> Any:
-    global TICKS
-    TICKS += 1
-    return _slowed(x) * RATE + TICKS, TICKS
-
-
-def test_globals_that_two_functions_mention(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are told, and left as numbers of their types."""
-    monkeypatch.setitem(globals(), "RATE", RATE)
-    monkeypatch.setitem(globals(), "TICKS", TICKS)
-    counted = Counted(_stepped)
-    fused = xt.fuse(counted)
-    for call in range(12):
-        found = []
-        for step in (fused, _stepped):
-            globals().update(RATE=0.25 * call, TICKS=3 * call)
-            found.append(step(array()))
-            same([RATE, TICKS], [0.25 * call, 3 * call + 1])
-        same(*found)
-    assert counted.calls == 2
-
-
-@pytest.mark.parametrize("where", ["cell", "module", "defaults", "partial"])
-def test_numbers_of_functions_and_modules(where: str, engine: str) -> None:
-    """Of functions around it, of modules of one's own, keyword defaults, and of partial functions."""
-    factor, settings = 0.5, ModuleType("settings")
-
-    def outer(x: Any) -> Any:
-        return x * factor + xt.exp(x)
-
-    def inner(x: Any) -> Any:
-        return x * settings.factor + xt.exp(x)
-
-    def given(x: Any, *, factor: float = 0.5) -> Any:
-        return x * factor + xt.exp(x)
-
-    part = functools.partial(given, factor=0.5)
-    function: Any = {"cell": outer, "module": inner, "defaults": given, "partial": part}[where]
-    if where == "partial":
-        fused, counted = xt.fuse(part), None
-    else:
-        counted = Counted(function)
-        fused = xt.fuse(counted)
-    for call in range(12):
-        factor = settings.factor = 0.5 + 0.1 * call
-        given.__kwdefaults__["factor"] = part.keywords["factor"] = factor
-        same(fused(array()), array() * factor + xt.exp(array()))
-        numbers = [factor, settings.factor, given.__kwdefaults__["factor"], part.keywords["factor"]]
-        assert {type(number) for number in numbers} == {float}
-    assert fused.why(array()) == ""
-    assert counted is None or counted.calls == 2
+TICKS = 0
 
 
 def test_globals_are_put_back_where_tracing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,21 +397,59 @@ def test_globals_are_put_back_where_tracing_fails(monkeypatch: pytest.MonkeyPatc
     assert seen == [str(0.5 + call) for call in range(6)]
 
 
-def test_numbers_of_classes_are_constants(engine: str) -> None:
-    """Of each of which there is a kind."""
+def test_numbers_in_sets_and_keys_of_dicts() -> None:
+    """What a function keeps there are numbers, whether or not it is told them."""
+    seen: set[Any] = set()
+    table: dict[Any, Any] = {}
 
-    class Shared:
+    def step(x: Any, rate: float) -> Any:
+        if rate > 1:
+            seen.add(rate)
+            table[rate] = 1
+        return x * rate
+
+    fused = xt.fuse(step)
+    for rate in (0.5, 0.7, 2.0, 3.0, 0.9, 4.0):
+        same(fused(array(), rate), array() * rate)
+    assert seen == {2.0, 3.0, 4.0} == set(table)
+    assert {type(one) for one in (*seen, *table)} == {float}
+
+
+def test_threads_that_trace_calls_of_one_object() -> None:
+    """One has its stand-ins there at a time; whatever others saw meanwhile is not remembered."""
+
+    class State:
         rate = 0.5
 
-        def step(self, x: Any) -> Any:
-            return x * self.rate + xt.exp(x)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(40):
+            state, found = State(), list[float]()
+            state.rate = 0.5
+            fused = xt.fuse(lambda x, state=state: x * state.rate + 1)
+            x = array()
+            fused(x)
+            state.rate = 0.7
+            start = threading.Barrier(4)
 
-    own = Shared()
-    fused = xt.fuse(own.step)
-    for call in range(5):
-        Shared.rate = 0.5 + call
-        same(fused(array()), array() * (0.5 + call) + xt.exp(array()))
-        assert type(Shared.rate) is float
+            def call(start: Any = start, found: Any = found, fused: Any = fused, x: Any = x) -> None:
+                start.wait()
+                found.append(float(fused(x)[0]) / float(x[0] * 0.7 + 1))
+
+            threads = [threading.Thread(target=call) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            np.testing.assert_allclose(found, [1.0] * 4, rtol=1e-14)
+            for rate in (0.7, 0.9, 2.0, 0.9):
+                state.rate = rate
+                same(fused(x), x * rate + 1)
+                assert type(state.rate) is float
+                assert state.rate == rate
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_fails_for_being_traced_is_undone() -> None:

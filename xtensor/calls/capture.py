@@ -29,7 +29,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked
+from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_place, placed
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
@@ -254,7 +254,11 @@ class Fused(Generic[P, R]):
         traced = self._traced(found, args, kwargs)
         given = (args, kwargs) if traced is None else (traced.args, traced.kwargs)
         with nullcontext() if traced is None else traced:
+            before = placed[0]
+            if others_place(traced):
+                return self._function(*args, **kwargs)
             watched = self._watched(found, given[0], given[1], traced)
+            disturbed = placed[0] != before
         if traced is None or watched is None:
             signature = found[0]
         else:
@@ -264,9 +268,9 @@ class Fused(Generic[P, R]):
         result, done, known = watched
         if traced is not None:
             result = done.settled(result, found[4])
-        if known.reason != DISTURBED:
+        if known.reason != DISTURBED and not disturbed:
             self._remember(signature, known)
-        if counts(done.left, [one[2:] for order, one in enumerate(found[5]) if order not in self._fixed]):
+        if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
             self._new, self._unwatched = COUNTS, UNWATCHED * self._in_a_row()
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
@@ -317,6 +321,8 @@ class Fused(Generic[P, R]):
     def _told_by(self, traced: Traced, found: tuple[Any, ...], known: _Known) -> tuple[Any, ...]:
         """Return the signature under which a call that was traced is remembered."""
         known.again = traced.arithmetic.again()
+        if known.is_long:  # so that numbers were asked for that had been told
+            return cast(tuple[Any, ...], found[0])
         self._fixed |= traced.asked()
         mask = tuple([found[5][order][0] for order in traced.chosen if order not in self._fixed])
         if not mask:
@@ -464,7 +470,7 @@ class _Done:
         if not self.left:
             return tree
         for (left, before), value in zip(self.left, tree[1], strict=True):
-            if Number in map(type, flatten(before)[0]):
+            if Number in (type(left.key), *map(type, flatten(before)[0])):
                 left.put(holders, value)
         return tree[0]
 

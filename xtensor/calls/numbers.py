@@ -1,16 +1,16 @@
 """Numbers of Python's that differ from call to call, which later calls of a captured function are told.
 
-When a call differs from one that was captured by numbers alone - arguments, globals, variables of functions around
-it, attributes, elements of lists and dicts - it is traced with Numbers in their places (graph/number.py). What it is
-remembered under has `VARYING` in place of them; of several such kinds, which comparisons of numbers lead to, each is
-asked in turn whether it is the one.
+When a call differs from one that was captured by numbers alone - arguments, attributes, elements of lists and dicts -
+it is traced with Numbers in their places (graph/number.py). What it is remembered under has `VARYING` in place of them;
+of several such kinds, which comparisons of numbers lead to, each is asked in turn whether it is the one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ..base.locks import fork_safe_lock
 from ..graph.number import KINDS, Arithmetic, Number, value_of
 from ..run.executor import before_write
 from ..tensor.face import Tensor
@@ -26,6 +26,9 @@ VARYING = object()
 # Names in code that can tell a Number from a number: who mentions them is told none.
 TELLING = frozenset(("type", "__class__"))
 
+# Taken by whoever has Numbers in lists, dicts and objects, and how often some were put there and taken away.
+_placing, placed = fork_safe_lock(), [0]
+
 # Nothing is computed of numbers.
 NO_CELLS: tuple[Any, ...] = ()
 
@@ -33,9 +36,9 @@ NO_CELLS: tuple[Any, ...] = ()
 # writes up to which it is traced: they are copied before.
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
 
-# Of each number its place in a signature, its value, and what holds it and its name there, as in a Left: None for an
+# Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
 # argument.
-Numbers = Sequence[tuple[int, Any, Any, Any]]
+Numbers = Sequence[tuple[int, Any, int, Any]]
 
 
 def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]:
@@ -66,7 +69,8 @@ class Traced:
     """A call that is traced: some numbers, by their order, are Numbers in their places.
 
     found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. In a block
-    of it, Numbers are in the places, lists, dicts and objects that hold such numbers.
+    of it, Numbers are in the lists, dicts and objects that hold such numbers (`has_held`), if `places`: another thread
+    may have put some into its own, which may be the same.
     """
 
     def __init__(
@@ -76,33 +80,45 @@ class Traced:
         self.chosen = chosen
         self.arithmetic = Arithmetic([numbers[number][1] for number in chosen])
         given = dict(zip(chosen, self.arithmetic.given, strict=True))
-        arguments = iter([number for number, one in enumerate(numbers) if one[2] is None])
+        arguments = iter([number for number, one in enumerate(numbers) if one[2] < 0])
         order = _replaced((*args, *kwargs.values()), arguments, given)
         self.args = [next(order) for _ in args]
         self.kwargs = {name: next(order) for name in kwargs}
-        self._held = [(Left(one[2], one[3], True), given[n]) for n in chosen if (one := numbers[n])[2] is not None]
+        held = [(numbers[number], one) for number, one in given.items()]
+        self._held = [(Left(holder, name, True), one) for (_, _, holder, name), one in held if holder >= 0]
+        self.has_held, self.places = bool(self._held), False
         self._written: list[TBlob] = []
         self._owners = {x.owner: x.owner.version for x in tensors}
         self._copies: list[Any] = []
 
     def __enter__(self) -> Traced:
-        for left, number in self._held:
-            left.put(self._holders, number)
+        self.places = self.has_held and _placing.acquire(False)
+        try:
+            placed[0] += self.places
+            for left, number in self._held if self.places else ():
+                left.put(self._holders, number)
+        except BaseException:  # an interrupt
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Put plain numbers where Numbers are."""
-        self.arithmetic.is_open = False
-        for left, _ in self._held:
+        """Put plain numbers where Numbers of this call are."""
+        self.arithmetic.close()
+        for left, _ in self._held if self.places else ():
             value = left.value(self._holders)
-            if type(value) is Number:
+            if type(value) is Number and value.arithmetic is self.arithmetic:
                 left.put(self._holders, value_of(value))
+        if self.places:
+            self.places = False
+            placed[0] += 1
+            _placing.release()
 
     def keep(self, written: Sequence[Tensor]) -> bool:
         """Keep copies of tensors that the call is expected to write; return False where it cannot be traced: these are
         too large, or a number is behind a property.
         """
-        held = [(type(self._holders[left.where]), left.key) for left, _ in self._held if isinstance(left.where, int)]
+        held = [(type(self._holders[cast(int, left.where)]), left.key) for left, _ in self._held]
         hidden = [isinstance(key, str) and isinstance(getattr(kind, key, None), property) for kind, key in held]
         if any(hidden) or sum([x.nbytes for x in written]) > MOST_COPIED:
             return False
@@ -118,7 +134,7 @@ class Traced:
         """Put back what a call has written that failed, perhaps for being traced; return whether it did nothing else
         that a second call would do again.
         """
-        self.arithmetic.is_open = False
+        self.arithmetic.close()
         written = {owner for owner, version in self._owners.items() if owner.version != version}
         if capture.draws or not written <= {blob.owner for blob in self._written} or capture.reaches_out:
             return False
@@ -127,6 +143,16 @@ class Traced:
                 before_write(blob.owner)
                 blob.device.backend.assign(blob.shallow_copy().native(), ..., copy)
         return True
+
+
+def others_place(traced: Traced | None) -> bool:
+    """Return whether another thread's Numbers may be among what a call reads."""
+    if traced is not None and traced.has_held:
+        return not traced.places
+    free = _placing.acquire(False)
+    if free:
+        _placing.release()
+    return not free
 
 
 def _replaced(values: Iterable[Any], numbers: Iterator[int], given: dict[int, Number]) -> Iterator[Any]:

@@ -128,7 +128,7 @@ class Reach:
         self.every = False
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
-            self._found_in(MappingProxyType({"self": function}))  # nothing can be put into what is made here
+            self._found_in({"self": function})  # else it is what it stands for, and that is taken in
         self.take(function)
 
     def take(self, function: Any) -> bool:
@@ -143,11 +143,11 @@ class Reach:
         self._functions[id(function)] = function, form
         self.grown += 1
         if isinstance(function, partial):
-            self._found_in(MappingProxyType({"": function.func} | dict(enumerate(function.args))))
+            self._found_in({"": function.func} | dict(enumerate(function.args)))
             self._found_in(function.keywords)
             return self.take(function.func)
         if isinstance(function, MethodType):
-            self._found_in(MappingProxyType({"self": function.__self__}))
+            self._found_in({"self": function.__self__})
             return self.take(function.__func__)
         inner = wrapped(function)
         if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
@@ -165,7 +165,7 @@ class Reach:
         self.spreads.append((spread, len(spread), partial(self._find, spread, names)))
         self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
         defaults = enumerate(function.__defaults__ or ())
-        self._found_in(MappingProxyType({n: value for n, value in defaults if constant_of(value) is None}))
+        self._found_in({n: value for n, value in defaults if constant_of(value) is None})
         self._found_in(function.__kwdefaults__ or {})
         if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
             self._found_in(vars(function), ["registry"])

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from types import CellType, MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from ..graph.number import type_of
+from ..graph.number import Number, type_of, value_of
 from .reach import Reach, constant_of, is_open, slots_of, stays
 
 _ABSENT = object()
@@ -28,10 +28,8 @@ class Left(NamedTuple):
     is_there: bool
 
     def value(self, holders: Sequence[Any]) -> Any:
-        """Return what is there; None for nothing."""
-        if isinstance(self.where, list):
-            return _value_at(self.where)
-        holder: Any = holders[self.where]
+        """Return what is there in a list or dict, or an attribute of an object; None for nothing."""
+        holder: Any = holders[cast(int, self.where)]
         if not isinstance(holder, (list, deque, dict)):
             return getattr(holder, self.key, None)
         try:
@@ -46,6 +44,12 @@ class Left(NamedTuple):
             holder.cell_contents = value
         elif isinstance(holder, (list, deque)) and self.is_there and self.key >= len(holder):
             holder.append(value)
+        elif isinstance(holder, set):  # what is equal gives its place to it
+            holder.discard(value)
+            holder.add(value)
+        elif type(self.key) is Number:
+            del holder[self.key]
+            holder[value_of(self.key)] = value
         elif isinstance(holder, (list, deque, dict)):
             if self.is_there:
                 holder[self.key] = value
@@ -90,11 +94,11 @@ class Contents:
     def put_back(self) -> bool:
         """Put back what was there; return False, with nothing done, where that is not possible."""
         found, complete = self.changes()
-        if not complete:
+        places = [(place, value) for place, value in self._places if _value_at(place) is not value]
+        if not complete or any(value is None for _, value in places):
             return False
-        for place, value in self._places:
-            if _value_at(place) is not value:
-                Left(place, place[1], True).put(self._holders, value)
+        for place, value in places:
+            Left(place, place[1], True).put(self._holders, value)
         for left, _ in reversed(found):
             if isinstance(left.where, int):
                 before = self._before[left.where]
@@ -102,14 +106,15 @@ class Contents:
         return True
 
 
-def counts(changes: Sequence[tuple[Left, Any]], told: Sequence[tuple[Any, Any]]) -> bool:
-    """Return whether numbers were left with which the next call is one of another kind; told: where others are."""
-    kinds, spots = (int, float, complex, str), {_spot(*one) for one in told}
-    return any(type_of(value) in kinds and _spot(left.where, left.key) not in spots for left, value in changes)
-
-
-def _spot(where: Any, key: Any) -> tuple[Any, ...]:
-    return (id(where),) if isinstance(where, list) else (where, key)
+def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]]) -> bool:
+    """Return whether numbers are among what was left: with others the next call is one of another kind. told: where
+    numbers are that calls may be told, by the numbers and names of what holds them.
+    """
+    kinds = (int, float, complex, str)
+    return any(
+        type_of(value) in kinds and not (type(left.where) is int and (left.where, left.key) in told)
+        for left, value in changes
+    )
 
 
 def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:

@@ -62,9 +62,8 @@ class _Key:
     """A signature while it is put together. device: where all memory is. reason: why there is none.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules. numbers: of numbers that are arguments, in lists, dicts and objects, or found
-    by names, the places in it, the values, and the number and the name of what holds each: of what is found by names
-    the place of the Reach, of arguments None.
+    dicts, objects, classes and modules. numbers: of numbers that are arguments, or in lists, dicts and objects, the
+    places in it, the values, and the number and the name of what holds each, -1 and None for arguments.
     """
 
     __slots__ = ("arrays", "blobs", "device", "holders", "key", "numbers", "reach", "reason", "seen", "tensors")
@@ -79,7 +78,7 @@ class _Key:
         self.seen: dict[int, int] = {}
         self.arrays: list[Any] = []
         self.holders: list[Any] = []
-        self.numbers: list[tuple[int, Any, Any, Any]] = []
+        self.numbers: list[tuple[int, Any, int, Any]] = []
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
@@ -116,10 +115,6 @@ class _Key:
                     self.key += part  # what it finds itself is in places of its own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
-            if type(value) in KINDS and type(where) is not MappingProxyType:
-                self.numbers.append((len(self.key) + 1, value, place, name))
-                self.enter(value, given=False)
-                continue
             self.enter(value, given=False)
             if isinstance(value, FunctionType):
                 place[2:] = value, constant_of(value), form_of(value)
@@ -176,7 +171,7 @@ class _Key:
             self.enter(x.__self__, given=False)
         else:
             self.holders += (x,) * isinstance(x, ModuleType)
-            self._attributes(vars(x), holder=len(self.holders) - 1 if isinstance(x, ModuleType) else -1)
+            self._attributes(vars(x))
 
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
@@ -324,7 +319,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
                 found.tensor(x)
             else:
                 if type(x) in KINDS:
-                    found.numbers.append((len(found.key) + 1, x, None, None))
+                    found.numbers.append((len(found.key) + 1, x, -1, None))
                 found.enter(x, given=True)
         for spread, count, _ in reach.spreads:
             if len(spread) != count:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from gc import get_referents
+from threading import get_ident
 from types import BuiltinFunctionType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ class Arithmetic:
     """What a call that is traced computes of numbers, in order.
 
     cells: their values, those that were given first. given: these as Numbers; asked: those of them, by their places,
-    whose values somebody has asked for. is_open: whether the call goes on.
+    whose values somebody has asked for.
     """
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -44,8 +45,17 @@ class Arithmetic:
         self.steps: list[Step] = []
         self.given = [Number(self, cell) for cell in range(len(values))]
         self.asked: set[int] = set()
-        self.is_open = True
+        self._thread: int | None = get_ident()
         self._origins = [frozenset((cell,)) for cell in range(len(values))]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call goes on and this is its thread: in another one Numbers are numbers."""
+        return self._thread == get_ident()
+
+    def close(self) -> None:
+        """End what is traced."""
+        self._thread = None
 
     def result(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return what a function gives for operands, as a Number where that is a number."""
@@ -94,7 +104,7 @@ class Arithmetic:
 
     def again(self) -> Again:
         """Return what later calls do, which end what is traced here."""
-        self.is_open = False
+        self.close()
         traced = [place for place in range(len(self.given)) if place not in self.asked]
         steps = [one for one in self.steps if not self._origin(one.cells) <= self.asked]
         return Again(self.cells, traced, steps)

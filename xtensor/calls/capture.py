@@ -98,16 +98,19 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
 
 
 class Fused(Generic[P, R]):
-    """A function made by `fuse`. It is called as the function is, and works as a method; `why` explains a call."""
+    """A function made by `fuse`. It is called as the function is, and works as a method; `why` explains a call.
 
-    def __init__(self, function: Callable[P, R], *, strict: bool = False) -> None:
+    steps: that are taken down of its first calls.
+    """
+
+    def __init__(self, function: Callable[P, R], *, strict: bool = False, steps: int = FIRST_STEPS) -> None:
         update_wrapper(self, function)
         self._function: Callable[..., R] = function
         self._strict = strict
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], _Known] = {}
         self._uses = self._unwatched = self._not_looked_up = 0
-        self._steps, self._seconds = FIRST_STEPS, 0.0
+        self._steps, self._seconds = steps, 0.0
         self._last: _Known | None = None
         self._plain: Settings | None = None
         self._new = NEW

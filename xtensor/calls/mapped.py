@@ -6,6 +6,7 @@ There are no rules of batching: what rows do alike is compiled once by the captu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from sys import maxsize
 from typing import Any
 
 from ..autograd.rules import xt
@@ -13,7 +14,7 @@ from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import flatten, rebuilt
-from .capture import Fused, fuse
+from .capture import Fused
 
 Axes = int | None | Sequence[int | None]
 
@@ -47,7 +48,7 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
 
     mapped.__dict__["__wrapped__"] = function
     mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
-    return fuse(mapped)
+    return Fused(mapped, steps=maxsize)
 
 
 def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:

@@ -29,7 +29,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_place, placed
+from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
@@ -241,7 +241,8 @@ class Fused(Generic[P, R]):
         self._seconds += perf_counter() - begin
         if self._seconds > 2 * self._steps * CAPTURING:
             self._steps = int(self._seconds / CAPTURING)
-            self._known = {key: one for key, one in list(self._known.items()) if one is not known}
+            for key in [key for key, one in list(self._known.items()) if one is known]:
+                self._known.pop(key, None)
         return result
 
     def _first_call(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> R:
@@ -258,10 +259,10 @@ class Fused(Generic[P, R]):
         given = (args, kwargs) if traced is None else (traced.args, traced.kwargs)
         with nullcontext() if traced is None else traced:
             before = placed[0]
-            if others_place(traced):
+            if others_placed(traced):
                 return self._function(*args, **kwargs)
             watched = self._watched(found, given[0], given[1], traced)
-            disturbed = placed[0] != before
+            disturbed = placed[0] != before  # what was read may have been another thread's stand-in
         if traced is None or watched is None:
             signature = found[0]
         else:
@@ -485,8 +486,9 @@ class _Known:
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
     put. values: the places of results that are values. plain: the settings under which library calls cost less, or
     nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
-    its first and its last call. uses: how many calls there were. again: what is computed of numbers; otherwise: what is
-    remembered of another call with such numbers, which comparisons told apart.
+    its first and its last call. uses: how many calls there were. is_long: whether only its first steps were taken down,
+    as more do not pay yet. again: what is computed of numbers; otherwise: what is remembered of another call with such
+    numbers, which comparisons told apart.
     """
 
     def __init__(
@@ -500,7 +502,7 @@ class _Known:
     ) -> None:
         self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
         self.left = left
-        self.is_long = reason.startswith("[long]")
+        self.is_long = False
         self.plain: Any = None
         self.runs: Any = None
         self.made = self.used = 0
@@ -570,7 +572,7 @@ class _Known:
 
 def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     """Return what is to be remembered of a call that was captured."""
-    from ..run.capture import WRITES
+    from ..run.capture import LONG, WRITES
     from ..run.captured import Captured
 
     fault = done.fault()
@@ -586,7 +588,9 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     captured = None if reason else Captured(capture, blobs, looked)
     reason = reason or capture.reason  # a result is of unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
-        return _Known(None, (), done.build, reason or capture.checked)
+        plain = _Known(None, (), done.build, reason or capture.checked)
+        plain.is_long = reason.startswith(LONG)
+        return plain
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
     known = ((_given, same), (_result, places), (_holder, done.numbers), (_computed, numbered))
     ways = [

@@ -145,8 +145,8 @@ class Traced:
         return True
 
 
-def others_place(traced: Traced | None) -> bool:
-    """Return whether another thread's Numbers may be among what a call reads."""
+def others_placed(traced: Traced | None) -> bool:
+    """Return whether another thread has Numbers in objects, which may be among what a call reads."""
     if traced is not None and traced.has_held:
         return not traced.places
     free = _placing.acquire(False)

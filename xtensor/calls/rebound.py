@@ -44,7 +44,7 @@ class Left(NamedTuple):
             holder.cell_contents = value
         elif isinstance(holder, (list, deque)) and self.is_there and self.key >= len(holder):
             holder.append(value)
-        elif isinstance(holder, set):  # what is equal gives its place to it
+        elif isinstance(holder, set):  # a Number in it equals the number that takes its place
             holder.discard(value)
             holder.add(value)
         elif type(self.key) is Number:
@@ -95,7 +95,7 @@ class Contents:
         """Put back what was there; return False, with nothing done, where that is not possible."""
         found, complete = self.changes()
         places = [(place, value) for place, value in self._places if _value_at(place) is not value]
-        if not complete or any(value is None for _, value in places):
+        if not complete or any(value is None for _, value in places):  # None also stands for a name that was not there
             return False
         for place, value in places:
             Left(place, place[1], True).put(self._holders, value)

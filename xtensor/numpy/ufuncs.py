@@ -15,7 +15,7 @@ from ..base.errors import expected
 from ..base.layout import Shape
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
-from ..plan.costs import CHEAP, cheap_below, costly_below
+from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
@@ -38,9 +38,8 @@ RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 _PLAIN = frozenset((Tensor, bool, int, float, complex, *NUMBERS))
 
 
-# How many times as large arrays as results are for which cheap functions of NumPy's pay may be where they have `out`:
-# there is no memory to be found (FAST_LAUNCH_PAYS).
-_INTO = 8
+# NumPy's cheap functions pay for arrays so many times as large where they have `out`: no memory has to be found.
+_INTO = FAST_LAUNCH_PAYS // CHEAP_BELOW
 
 
 class Ufunc:

@@ -483,8 +483,10 @@ class Tensor(Operators, Methods):
         try:
             return format(self.item() if self.ndim == 0 else str(self), spec)
         except ValueError as error:
-            kind = TypeError if self.ndim else ValueError
-            raise kind(f"format: {error}") from error
+            if not self.shape:
+                raise
+            must = f"have no axes, to be formatted as {spec!r}"
+            raise TypeError(expected("format", "x", must, f"shape {self.shape}")) from error
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle as a packed NumPy array, which protocol 5 sends out of band.

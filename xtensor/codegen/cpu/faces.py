@@ -103,7 +103,7 @@ def types(value: str, *names: str) -> str:
 
 
 def each(whole: str, question: str) -> str:
-    """Return the blocks that say whether a function says so of all elements of a tuple, and the label `no` alone."""
+    """Return the blocks that return true where a question is answered so for every element of a tuple, else false."""
     return f"""\
 {given("PyTuple_Size", "PyTuple_GetItem")}\
   %size = call i64 %PyTuple_Size(ptr %{whole})

@@ -187,6 +187,7 @@ PAIR = Pair(np.array([2.0]), 1)
 GET = DICT.get
 GENERATOR, NUMBERS, DRAWN = np.random.default_rng(0), count(1), xt.random.default_rng(3)
 FUNCTION: Any = xt.abs
+LEVEL = 2.0
 RULE: Any = {"f": lambda x: x * WHERE.k}
 
 
@@ -222,7 +223,8 @@ def remembered(name: str) -> Any:
 
 def set_all(k: float) -> None:
     """Give everything that the functions below find a value."""
-    global FUNCTION, PAIR
+    global FUNCTION, PAIR, LEVEL
+    LEVEL = k
     for one in (SLOTS, MODEL, HEIR, OWNER.inner[0], CONFIG, WHERE, MODULE, with_attribute, Model, CACHED):
         setattr(one, "k", k)  # noqa: B010
     Model.shared = k
@@ -282,6 +284,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "an item of a NumPy array in a list": lambda x: x * LISTED[0][0],
     "a NumPy array in a named tuple": lambda x: x * PAIR.a[0],
     "a small NumPy array": lambda x: x * SMALL,
+    "a global": lambda x: x * LEVEL,
+    "a global of a class inside": lambda x: x * type("", (), {"k": LEVEL}).k,  # type: ignore[attr-defined]
+    "a global by its module": lambda x: x * sys.modules[__name__].LEVEL,  # type: ignore[attr-defined]
+    "a global by another function": lambda x: x * with_default.__globals__["LEVEL"],  # type: ignore[attr-defined]
     "a large NumPy array": lambda x: x[:1000] * LARGE,
     "a default that changes": lambda x: with_default(x),
     "a function's attribute": lambda x: with_attribute(x),
@@ -347,6 +353,30 @@ def test_what_is_no_part_of_the_computation_makes_no_new_kinds() -> None:
         fused(x, CONFIG)
     assert fused.why(x, CONFIG) == ""
     assert len(fused._known) == 1
+
+
+def test_a_global_with_the_name_of_an_attribute_is_another() -> None:
+    global LEVEL
+    fused, x = xt.fuse(lambda x, holder: x * holder.LEVEL), xt.asarray(np.ones(100_000))
+    holder = SimpleNamespace(LEVEL=3.0)
+    for step in range(5):
+        LEVEL = float(step)
+        fused(x, holder)
+    assert len(fused._known) == 1
+    LEVEL = 2.0
+
+
+def test_a_global_that_is_only_put_there() -> None:
+    def put(x: Any) -> None:
+        global LEVEL
+        LEVEL = xt.sum(x)
+
+    global LEVEL
+    fused = xt.fuse(put)
+    for k in range(5):
+        fused(xt.asarray(np.full(100_000, float(k))))
+        assert float(LEVEL) == 100_000 * k
+    LEVEL = 2.0
 
 
 def test_a_numpy_array_that_the_function_writes_to_makes_calls_plain() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
 from itertools import pairwise
-from opcode import opmap
+from opcode import EXTENDED_ARG, opmap
 from operator import is_
 from types import (
     BuiltinFunctionType,
@@ -48,6 +48,9 @@ _FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), fr
 _BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
 _ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
 _COPYING = frozenset(("copy", "dataclasses"))
+
+# Names by which a function can find its globals as attributes of a module, or in a dict.
+_NAMESPACES = frozenset(("__globals__", "__import__", "f_globals", "getmodule", "import_module", "modules"))
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -158,11 +161,12 @@ class Reach:
 
     def _take_code(self, function: Any) -> None:
         """Take in a function's names, and where it finds values by them."""
-        names, spread = set(_names(function.__code__)), function.__globals__
-        for found in (spread, sys.modules):  # modules can be imported inside a function
-            self._found_in(found, [one for one in sorted(names & found.keys()) if not stays(found[one])])
-            names = names - found.keys()
-        self.spreads.append((spread, len(spread), partial(self._find, spread, names)))
+        mentioned, spread = set(_names(function.__code__)), function.__globals__
+        names = _globals(function.__code__) if mentioned.isdisjoint(_NAMESPACES) else mentioned
+        modules = mentioned - (names & spread.keys())  # they can be imported inside a function
+        for found, looked_up in ((spread, names), (sys.modules, modules)):
+            self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
+        self.spreads.append((spread, len(spread), partial(self._find, spread, set(names - spread.keys()))))
         self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
         defaults = enumerate(function.__defaults__ or ())
         self._found_in({n: value for n, value in defaults if constant_of(value) is None})
@@ -355,13 +359,15 @@ def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
 
 
-# The instructions of texts with values in them, of comparisons and look-ups, and of constants. Since Python 3.14 a
-# look-up is an operator, which the instruction's argument tells.
+# The instructions of texts with values in them, of comparisons and look-ups, of globals, and of constants. Since Python
+# 3.14 a look-up is an operator, which the instruction's argument tells.
 _FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
 _COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR") if name in opmap)
 _LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
 _OPERATORS = [name for name, *_ in getattr(opcode, "_nb_ops", ())]
 _LOOK_UP = (opmap["BINARY_OP"], _OPERATORS.index("NB_SUBSCR")) if "NB_SUBSCR" in _OPERATORS else None
+_LOAD_GLOBAL = opmap["LOAD_GLOBAL"]
+_GLOBALS = frozenset(opmap[name] for name in opmap if "GLOBAL" in name or name.endswith("_NAME"))
 _CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
 
@@ -379,6 +385,18 @@ def _names(code: CodeType) -> frozenset[str]:
         for before, one in pairwise(steps)
     )
     return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
+
+
+@lru_cache(maxsize=1024)
+def _globals(code: CodeType) -> frozenset[str]:
+    """Return the names that code and that of functions in it look up, or put, among globals."""
+    names, extended = [], 0
+    for step, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        arg |= extended << 8
+        extended = arg if step == EXTENDED_ARG else 0
+        if step in _GLOBALS:
+            names.append(code.co_names[arg >> (step == _LOAD_GLOBAL)])  # whose last bit says that it is called
+    return frozenset(names).union(*[_globals(one) for one in code.co_consts if isinstance(one, CodeType)])
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:

@@ -238,7 +238,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
 @lru_cache(256)
 def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
     """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
-    firsts, xs, ws, whole = [0], [], [], []
+    firsts, xs, ws = [0], list[int](), list[int]()
     windows = list(product(*(range(axis.kernel) for axis in axes)))
     places = product(*(range(axis.size if back else axis.out) for axis in axes))
     ys = [sum(n * step for n, step in zip(place, of_y, strict=True)) for place in places]
@@ -246,11 +246,10 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
         found = list(_reached(axes, place, windows, of_x, back)) or [(0, OUTSIDE)]
         xs += [far for _, far in found]
         ws += [number * row for number, _ in found]
-        whole.append(all(far != OUTSIDE for _, far in found))
         firsts.append(len(xs))
-    arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys, whole)]
+    arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys)]
     fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
-    return Rows(arrays, len(whole), fetched)
+    return Rows(arrays, len(ys), fetched)
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

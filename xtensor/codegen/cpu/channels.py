@@ -22,12 +22,12 @@ from .sweeping import OUTSIDE, Sweeping
 #                   sums, which are added to
 #   firsts          of each row of outputs, and behind the last: the first of its rows of the window
 #   x.rows, w.rows  of those: where the row of the input lies, or OUTSIDE, and where that of the weights does
-#   y.rows, whole   of each row of outputs: where it lies, and whether all its rows of the window are inside
+#   y.rows          of each row of outputs: where it lies
 #   pitch           channels from one element of the window to the next
 #   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
 #   blocks          how many of them, of a row, the gradient adds up before the next channels
 #   fetched         how many of the rows of the window, the last ones, are fetched so far ahead
-POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows", "whole")
+POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows")
 NUMBERS = (
     *("channels", "pitch", "row.count", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
@@ -98,13 +98,14 @@ class _Text(Sweeping):
     def text(self) -> Iterator[str]:
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
         rows = self.loop("row", "r", "%row.count", self._row())
-        yield from self.kernel(POINTERS, NUMBERS, self.images("%x", "%y", rows))
+        aside = f"  %aside = alloca {self.vector}, align 64"
+        yield from self.kernel(POINTERS, NUMBERS, [aside, *self.images("%x", "%y", rows)])
 
     def _row(self) -> Iterator[str]:
         """Yield what is done for a row of outputs."""
-        yield from self.words("%r", "firsts", "whole", "y.rows")
+        yield from self.words("%r", "firsts", "y.rows")
         yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
-        yield "  %is.whole = icmp ne i64 %whole.this, 0\n  %fetches = sub i64 %last, %fetched"
+        yield "  %fetches = sub i64 %last, %fetched"
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
         yield from self._columns_of_row()
 
@@ -152,36 +153,41 @@ class _Text(Sweeping):
         yield from body
 
     def _fitting(self, end: str) -> Iterator[str]:
-        """Yield what decides whether a whole block, and all that is under its windows, is there."""
+        """Yield what decides whether a whole block is there, and all columns that are under its windows."""
         first, *_, last = *self.thin.columns, self.thin.columns[-1]
         yield f"  %first.col = add i64 %block.col, {first}\n  %last.col = add i64 %block.col, {last}"
         yield f"  %there = sub i64 {end}, %block.p\n  %in.all = icmp sge i64 %there, {self.thin.outputs}"
         yield "  %in.first = icmp sge i64 %first.col, 0\n  %in.last = icmp slt i64 %last.col, %size"
-        yield "  %in.row = and i1 %in.first, %in.last\n  %in.rows = and i1 %in.row, %is.whole"
-        yield "  %fits = and i1 %in.rows, %in.all"
+        yield "  %in.row = and i1 %in.first, %in.last\n  %fits = and i1 %in.row, %in.all"
         yield "  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, %c"
         yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
 
-    def _columns(self, way: str, row: str, col: str, rows: str, columns: list[int]) -> Iterator[str]:
-        """Yield where columns of a row of the input lie, which begins at the column col; zeros for what is not there.
+    def _columns(self, way: str, begin: str, col: str, rows: str, columns: list[int]) -> Iterator[str]:
+        """Yield where columns of a row of the input lie: zeros where the row is outside, and but for whole blocks where
+        a column is.
 
-        row: where the first column under a block lies. rows: the offset of this row, OUTSIDE where there is none.
+        begin: where the first column under a block would lie in the row 0, which is the column col. rows: the offset of
+        the row, or OUTSIDE.
         """
-        before, at = self.thin.columns[0], row
+        before, at = self.thin.columns[0], f"%{way}.row.at"
+        yield f"  %{way}.row.there = getelementptr {self.kind}, ptr {begin}, i64 {rows}"
+        yield f"  %{way}.row.in = icmp ne i64 {rows}, {OUTSIDE}"
+        yield f"  {at} = select i1 %{way}.row.in, ptr %{way}.row.there, ptr @zeros"
+        yield f"  %{way}.step = select i1 %{way}.row.in, i64 %x.step, i64 0"
         for column in columns:
-            yield f"  %{way}.on{column} = mul i64 %x.step, {column - before}"
-            yield f"  %{way}.col{column} = getelementptr {self.kind}, ptr {at}, i64 %{way}.on{column}"
-            before, at = column, f"%{way}.col{column}"
-        if way == "part":
-            yield f"  %row.in = icmp ne i64 {rows}, {OUTSIDE}"
-            for column in columns:
-                yield f"  %at{column} = add i64 {col}, {column}\n  %col.in{column} = icmp ult i64 %at{column}, %size"
-                yield f"  %in{column} = and i1 %col.in{column}, %row.in"
-                yield f"  %part.safe{column} = select i1 %in{column}, ptr %part.col{column}, ptr @zeros"
+            yield f"  %{way}.on{column} = mul i64 %{way}.step, {column - before}"
+            yield f"  %{way}.any{column} = getelementptr {self.kind}, ptr {at}, i64 %{way}.on{column}"
+            before, at = column, f"%{way}.any{column}"
+            is_in, found = "true", f"ptr {at}, ptr @zeros"
+            if way != "all":
+                is_in = f"%{way}.in{column}"
+                yield f"  %{way}.at{column} = add i64 {col}, {column}"
+                yield f"  {is_in} = icmp ult i64 %{way}.at{column}, %size"
+            yield f"  %{way}.col{column} = select i1 {is_in}, {found}"
 
     def _given(self, way: str, name: str, column: int, channel: int) -> Iterator[str]:
         """Yield the lines that load a register of a column, of which one channel of each group is taken: %name."""
-        at, group, lanes = f"%{way}.{'safe' if way == 'part' else 'col'}{column}", self.thin.group, self.thin.lanes
+        at, group, lanes = f"%{way}.col{column}", self.thin.group, self.thin.lanes
         if group == 1:
             yield _masked_load(self.form, name, at, self.mask)
             return
@@ -205,12 +211,17 @@ class _Text(Sweeping):
         yield "fetch.row:\n  %fetch.e.n = add i64 %fetch.e, 1"
         yield from self.words("%fetch.e", "x.rows", way="fetch.")
         yield f"  %fetch.row.at = getelementptr {self.kind}, ptr %x.block, i64 %fetch.x.rows.this"
-        for name, start in (("x", "%fetch.row.at"), *(("y", one) for one in others)):
-            yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
-            for n in range(self.thin.advance if name == "x" else self.thin.outputs):
-                yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 0, i32 3, i32 1)"
-                yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
+        yield from self._fetch_from("x", "%fetch.row.at", self.thin.advance)
+        for start in others:
+            yield from self._fetch_from("y", start, self.thin.outputs)
         yield "  br label %fetch\nfetch.done:"
+
+    def _fetch_from(self, name: str, start: str, count: int, *, writes: bool = False) -> Iterator[str]:
+        """Yield what has columns of x or y fetched, rows ahead; writes: in order to be written."""
+        yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
+        for n in range(count):
+            yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 {int(writes)}, i32 3, i32 1)"
+            yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
 
     def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
         """Yield the lines that say where weights lie: %name."""
@@ -230,6 +241,7 @@ class _Outputs(_Text):
         yield _masked_load(self.form, "%bias.c", "%bias.at", self.mask)
         yield from self._fitting("%positions")
         yield from self._outputs_at()
+        yield from self._fetch_from("y", "%to0", self.thin.outputs, writes=True)
         yield from self._fetch("%fetches", "some")
         yield "  br i1 %fits, label %whole.block, label %part"
         for way, label in (("all", "whole.block"), ("part", "part")):
@@ -246,8 +258,7 @@ class _Outputs(_Text):
         for p, was in now.items():
             yield f"  {was} = phi {self.vector} [%bias.c, %{before}], [%{way}.sum{p}, %{end}]"
         yield from self.words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
-        yield f"  %{way}.row.at = getelementptr {self.kind}, ptr %x.block, i64 %{way}.x.rows.this"
-        yield from self._columns(way, f"%{way}.row.at", "%block.col", f"%{way}.x.rows.this", thin.columns)
+        yield from self._columns(way, "%x.block", "%block.col", f"%{way}.x.rows.this", thin.columns)
         last_of = {p: max(term.column for term in thin.terms if term.output == p) for p in now}
         for channel in range(thin.group):
             for element in sorted({element for element, _ in thin.factors}):
@@ -267,16 +278,14 @@ class _Outputs(_Text):
         yield f"  br i1 %{way}.more, label %{way}.row, label %{way}.store"
 
     def _store(self, way: str) -> Iterator[str]:
-        """Yield the stores of a block, which all end in the same place."""
-        mask = f"<{self.thin.lanes} x i1>"
+        """Yield the stores of a block, which all end in the same place; what is behind the last output goes aside."""
         yield f"{way}.store:"
         for p in range(self.thin.outputs):
-            own = self.mask
+            to = f"%to{p}"
             if way == "part":
-                own = f"%mask{p}"
-                yield f"  %is{p} = icmp sgt i64 %there, {p}"
-                yield f"  {own} = select i1 %is{p}, {mask} {self.mask}, {mask} zeroinitializer"
-            yield _masked_store(self.form, f"%{way}.sum{p}", f"%to{p}", own)
+                to = f"%part.to{p}"
+                yield f"  %is{p} = icmp sgt i64 %there, {p}\n  {to} = select i1 %is{p}, ptr %to{p}, ptr %aside"
+            yield _masked_store(self.form, f"%{way}.sum{p}", to, self.mask)
         yield "  br label %stored"
 
 
@@ -286,7 +295,6 @@ class _Weights(_Text):
     def __init__(self, thin: Thin) -> None:
         super().__init__(thin)
         self.turns = -(-TURNS // len(thin.factors))
-        self.whole: dict[tuple[int, int, int], str] = {}  # the sums after a whole block
         self.sums = [(*factor, turn) for factor in thin.factors for turn in range(self.turns)]
 
     def _columns_of_row(self) -> Iterator[str]:
@@ -312,60 +320,58 @@ class _Weights(_Text):
         yield from self._fitting("%end")
         yield from self._outputs_at()
         yield from self._fetch("%fetches.now", "block", "%to0")
-        yield "  br i1 %fits, label %all, label %part"
-        yield from self._whole()
-        yield from self._part()
+        yield "  br i1 %fits, label %all, label %border\nborder:\n  br i1 %in.all, label %part, label %few"
+        whole = {way: self._whole(way) for way in ("all", "part")}
+        for lines, _ in whole.values():
+            yield from lines
+        yield from self._few()
         yield "both:"
         for of in self.sums:
-            part = f"%{'' if of[2] else 'one.'}{self._named(of)}"
-            yield f"  %{self._named(of)}.n = phi {self.vector} [{self.whole[of]}, %all], [{part}, %one]"
+            ways = [f"[{sums[of]}, %{way}]" for way, (_, sums) in whole.items()]
+            few = f"%{'' if of[2] else 'one.'}{self._named(of)}"
+            yield f"  %{self._named(of)}.n = phi {self.vector} {', '.join(ways)}, [{few}, %one]"
 
     @staticmethod
     def _named(of: tuple[int, int, int]) -> str:
         return "sum{}.{}.{}".format(*of)
 
-    def _whole(self) -> Iterator[str]:
-        """Yield what adds a whole block to the sums."""
+    def _whole(self, way: str) -> tuple[list[str], dict[tuple[int, int, int], str]]:
+        """Return what adds a whole block to the sums, and what these are then."""
         thin, now = self.thin, {of: f"%{self._named(of)}" for of in self.sums}
-        yield f"all:\n  %row.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
-        yield from self._columns("all", "%row.at", "", "", thin.columns)
-        for p in range(thin.outputs):
-            yield _masked_load(self.form, f"%g{p}", f"%to{p}", self.mask)
+        lines = [f"{way}:", *self._columns(way, "%x.block", "%block.col", "%x.rows.this", thin.columns)]
+        lines += [_masked_load(self.form, f"%{way}.g{p}", f"%to{p}", self.mask) for p in range(thin.outputs)]
         for column in thin.columns:
             for channel in range(thin.group):
-                given = f"%all.x{column}.{channel}"
-                yield from self._given("all", given, column, channel)
+                given = f"%{way}.x{column}.{channel}"
+                lines += self._given(way, given, column, channel)
                 for p, element, _ in (term for term in thin.terms if term.column == column):
                     of = element, channel, p % self.turns
-                    name = f"%new{p}.{element}.{channel}"
-                    yield self.multiply_add(name, given, f"%g{p}", now[of])
+                    name = f"%{way}.new{p}.{element}.{channel}"
+                    lines.append(self.multiply_add(name, given, f"%{way}.g{p}", now[of]))
                     now[of] = name
-        yield "  br label %both"
-        self.whole = now
+        return [*lines, "  br label %both"], now
 
-    def _part(self) -> Iterator[str]:
-        """Yield the loop that adds the outputs of a block one by one."""
+    def _few(self) -> Iterator[str]:
+        """Yield the loop that adds the outputs of a block one by one, as there are fewer of them."""
         thin, alone = self.thin, [of for of in self.sums if of[2] == 0]
-        yield f"part:\n  %part.at = getelementptr {self.kind}, ptr %x.block, i64 %x.rows.this"
-        yield f"  %count = call i64 @llvm.smin.i64(i64 %there, i64 {thin.outputs})"
-        yield f"  %x.output = mul i64 %x.step, {thin.advance // thin.outputs}\n  br label %one\none:"
-        yield "  %p = phi i64 [0, %part], [%p.n, %one]\n  %part.col = phi i64 [%block.col, %part], [%part.col.n, %one]"
-        for name, start in (("row", "%part.at"), ("to", "%to0")):
-            yield f"  %part.{name} = phi ptr [{start}, %part], [%part.{name}.n, %one]"
+        yield f"few:\n  %x.output = mul i64 %x.step, {thin.advance // thin.outputs}\n  br label %one\none:"
+        yield "  %p = phi i64 [0, %few], [%p.n, %one]\n  %one.begin = phi i64 [%block.col, %few], [%one.begin.n, %one]"
+        for name, start in (("x", "%x.block"), ("to", "%to0")):
+            yield f"  %one.{name} = phi ptr [{start}, %few], [%one.{name}.n, %one]"
         for of in alone:
             name = self._named(of)
-            yield f"  %part.{name} = phi {self.vector} [%{name}, %part], [%one.{name}, %one]"
+            yield f"  %few.{name} = phi {self.vector} [%{name}, %few], [%one.{name}, %one]"
         columns = {term.element: term.column for term in thin.terms if term.output == 0}
-        yield from self._columns("part", "%part.row", "%part.col", "%x.rows.this", sorted(columns.values()))
-        yield _masked_load(self.form, "%one.g", "%part.to", self.mask)
+        yield from self._columns("one", "%one.x", "%one.begin", "%x.rows.this", sorted(columns.values()))
+        yield _masked_load(self.form, "%one.g", "%one.to", self.mask)
         for element, channel, _ in alone:
             given, name = f"%one.x{element}.{channel}", self._named((element, channel, 0))
-            yield from self._given("part", given, columns[element], channel)
-            yield self.multiply_add(f"%one.{name}", given, "%one.g", f"%part.{name}")
-        yield f"  %p.n = add i64 %p, 1\n  %part.col.n = add i64 %part.col, {thin.advance // thin.outputs}"
-        for name, step in (("row", "%x.output"), ("to", "%y.step")):
-            yield f"  %part.{name}.n = getelementptr {self.kind}, ptr %part.{name}, i64 {step}"
-        yield "  %p.more = icmp slt i64 %p.n, %count\n  br i1 %p.more, label %one, label %both"
+            yield from self._given("one", given, columns[element], channel)
+            yield self.multiply_add(f"%one.{name}", given, "%one.g", f"%few.{name}")
+        yield f"  %p.n = add i64 %p, 1\n  %one.begin.n = add i64 %one.begin, {thin.advance // thin.outputs}"
+        for name, step in (("x", "%x.output"), ("to", "%y.step")):
+            yield f"  %one.{name}.n = getelementptr {self.kind}, ptr %one.{name}, i64 {step}"
+        yield "  %p.more = icmp slt i64 %p.n, %there\n  br i1 %p.more, label %one, label %both"
 
     def _add_up(self) -> Iterator[str]:
         """Yield what adds the sums to those in memory."""

@@ -34,7 +34,7 @@ NUMBERS = (
 )
 
 # The sums of a gradient that take turns at least, so that none waits for the one before.
-TURNS = 6
+TURNS = 9
 
 
 class Term(NamedTuple):

@@ -126,3 +126,49 @@ def test_a_pending_convolution_of_shared_memory_is_computed_once() -> None:
             x = xt.asarray(line(call, 2, 1, 6, 6))
             for one, other in zip(fused(k, x), xt.value_and_grad(loss)(k, x), strict=True):
                 np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [11, 20_001])
+def test_updates_of_parts_are_captured_on_the_way_back(size: int) -> None:
+    def stepped(u: Any) -> Any:
+        u = u + 0.0
+        u[1:-1] += u[2:]
+        u[::2] *= 2.0
+        return xt.sum(u * u)
+
+    plain = xt.value_and_grad(stepped)
+    fused = xt.fuse(plain)
+    for seed in range(4):
+        u = xt.asarray(line(seed, size))
+        for one, two in zip(fused(u), plain(u), strict=True):
+            np.testing.assert_array_equal(one.numpy(), two.numpy())
+    assert fused.why(u) == ""
+
+
+@pytest.mark.parametrize("product", [xt.matmul, xt.vecdot])
+def test_gradients_that_were_plain_before_are_captured(product: Callable[[Any, Any], Any]) -> None:
+    """The cotangent that they begin with is kept from call to call."""
+    gradient, x = xt.grad(lambda x: product(x, x * 2.0)), xt.asarray(line(3, 20_001))
+    for _ in range(3):
+        gradient(x)
+    fused = xt.fuse(gradient)
+    for seed in range(3):
+        x = xt.asarray(line(seed, 20_001))
+        np.testing.assert_array_equal(fused(x).numpy(), 4.0 * x.numpy())
+    assert fused.why(x) == ""
+
+
+def test_small_gradients_are_captured_for_what_their_tape_costs() -> None:
+    def smoothed(u: Any) -> Any:
+        u = u + 0.0
+        for _ in range(5):
+            u[1:-1] = 0.5 * (u[2:] + u[:-2])
+        return xt.sum(u * u)
+
+    gradient, u = xt.grad(smoothed), xt.asarray(line(1, 64))
+    with xt.options(engine="auto"):
+        fused = xt.fuse(gradient)
+        for seed in range(3):
+            u = xt.asarray(line(seed, 64))
+            np.testing.assert_allclose(fused(u).numpy(), gradient(u).numpy(), rtol=1e-14)
+        assert (fused.why(u) == "") == (host() is not None)

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from importlib import import_module
 from logging import Handler, Logger, LogRecord
 from pathlib import Path
@@ -1571,3 +1572,59 @@ def test_why_tells_of_numbers_that_make_kinds() -> None:
     for step in range(4):
         fused(w, xt.asarray(0.1 / (step + 1)), [w])
     assert fused.why(w, xt.asarray(0.5), [w]) == ""
+
+
+class Scaled:
+    """An object with a method that is fused where it is made."""
+
+    def __init__(self) -> None:
+        self.w = xt.ones(20_000)
+        self.fused = xt.fuse(self.times)
+
+    def times(self, x: Any) -> Any:
+        return x * self.w
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_the_method_of_a_copied_object_is_that_of_the_copy(copied: Callable[[Any], Any]) -> None:
+    one, x = Scaled(), xt.ones(20_000)
+    other = copied(one)
+    other.w = other.w * 5.0
+    for _ in range(3):
+        assert (float(one.fused(x)[0]), float(other.fused(x)[0])) == (1.0, 5.0)
+    assert deepcopy(xt.fuse(xt.abs)).why(x) != ""  # of a function, which is no copy
+
+
+def test_a_long_function_that_is_told_numbers_waits_as_any_other() -> None:
+    """A number that changes makes no new first calls of it."""
+
+    def many(x: Any, scale: float) -> Any:
+        for _ in range(300):
+            x[:10] += scale
+        return x
+
+    fused, x = xt.fuse(many), xt.zeros(20_000)
+    for call in range(6):
+        fused(x, float(call))
+    assert len(fused._known) == 1
+    assert fused.why(x, 0.0).startswith("[long]")
+    assert float(x[0]) == 300.0 * sum(range(6))
+
+
+@pytest.mark.parametrize("made", [lambda t: xt.asarray(t), lambda t: xt.asarray([[t, 1.0]], dtype=xt.float64)])
+def test_tensors_of_told_numbers(made: Callable[[Any], Any]) -> None:
+    fused, x = xt.fuse(lambda x, t: x * xt.sum(made(t))), xt.ones(20_000)
+    for t in (0.5, 1.5, 2.5, 3.5, 4.5):
+        np.testing.assert_array_equal(fused(x, t).numpy(), (x * xt.sum(made(t))).numpy())
+    assert fused.why(x, 7.25) == ""
+
+
+def test_what_is_refused_again_and_again_is_not_looked_up_each_time() -> None:
+    box = iter([])
+    fused, x = xt.fuse(lambda x, box: x + 1.0), xt.ones(200_000)
+    for _ in range(3):
+        fused(x, box)
+    assert fused._not_looked_up > 0
+    for _ in range(20):
+        np.testing.assert_array_equal(fused(x, None).numpy(), 2.0)
+    assert fused.why(x, None) == ""

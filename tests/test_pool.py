@@ -268,3 +268,19 @@ def test_origins_are_the_engines(monkeypatch: Any, seed: int, dtype: str) -> Non
     for ours, theirs in zip(found(threads=1 + seed % 3), found(engine="direct"), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert used.call_count == 3  # places twice, and the derivative
+
+
+@pytest.mark.parametrize(
+    "pooled",
+    [
+        lambda x: nn.avg_pool(x, 3, stride=2, padding=1, count_include_pad=False),
+        lambda x: nn.adaptive_avg_pool(x, 5),
+        lambda x: nn.adaptive_max_pool(x, 5),
+    ],
+)
+def test_pooling_with_tables_is_captured(pooled: Any) -> None:
+    fused = xt.fuse(pooled)
+    for seed in range(3):
+        x = xt.asarray(np.random.default_rng(seed).random((2, 3, 160, 160)))
+        np.testing.assert_allclose(fused(x).numpy(), pooled(x).numpy(), rtol=1e-14)
+    assert fused.why(x) == ""

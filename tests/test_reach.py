@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy  # noqa: F401 - has the name of a method
 import os
 import random
 import sys
+import time  # noqa: F401 - has the name of a method
 from array import array
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
@@ -364,6 +366,13 @@ def test_a_global_with_the_name_of_an_attribute_is_another() -> None:
         fused(x, holder)
     assert len(fused._known) == 1
     LEVEL = 2.0
+
+
+def test_a_method_with_the_name_of_a_module_is_not_that_module() -> None:
+    fused, x = xt.fuse(lambda x: x.copy().time() if x is None else x.copy() * 2.0), xt.asarray(np.ones(100_000))
+    for _ in range(3):
+        fused(x)
+    assert fused.why(x) == ""
 
 
 def test_a_global_that_is_only_put_there() -> None:

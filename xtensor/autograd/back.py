@@ -12,6 +12,7 @@ import numpy as np
 from ..graph.node import Node
 from ..storage.blob import TBlob
 from ..storage.pool import is_alone
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, small
 from .rules import xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
@@ -101,6 +102,9 @@ def go_back(
     tape that was used up, NotImplementedError for a function without a rule.
     """
     order, useful, _ = way or way_back([step for step, _ in seeds], wanted)
+    capture = watching() if watchers else None
+    if capture is not None:
+        capture.taped += len(order)
     order = order[::-1]
     cotangents: dict[Step, Any] = {}
     sums: set[Step] = set()

@@ -14,6 +14,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..devices import Device
 from ..storage.blob import TBlob
+from ..storage.storage import watchers
 from ..tensor.face import Tensor, face
 
 # The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
@@ -123,7 +124,8 @@ def first_cotangent(like: Tensor) -> Tensor:
     """Return the cotangent of a scalar itself: 1."""
     key = (like.dtype, like.device)
     found = _ones.get(key)
-    if found is None or found._step is not None:  # where every call is written down, a tape has begun there
+    begun = found is not None and found._step is not None  # as where every call is written down
+    if found is None or begun or (watchers and type(found._data) is not TBlob):  # a thin face may be of any memory
         blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
         blob.fixed = True
         found = _ones[key] = face(blob)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
+from copy import deepcopy
 from functools import partial, update_wrapper
 from itertools import count
 from time import perf_counter
@@ -51,7 +52,8 @@ REMEMBERED = 64
 UNWATCHED, IN_A_ROW = 15, 8
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
-# arguments that came last, and came twice, or it cannot be captured.
+# arguments that came last, and came twice, or it cannot be captured; and with any arguments where it was refused twice
+# for one reason.
 NOT_LOOKED_UP = 15
 
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
@@ -113,7 +115,7 @@ class Fused(Generic[P, R]):
         self._steps, self._seconds = steps, 0.0
         self._last: _Known | None = None
         self._plain: Settings | None = None
-        self._new = NEW
+        self._new, self._refused = NEW, ""
         self._masks: list[tuple[int, ...]] = []
         self._fixed: set[int] = set()
 
@@ -123,13 +125,19 @@ class Fused(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> Any:
+        if type(self._function) is MethodType:
+            return partial(fuse, strict=self._strict), (self._function,)
         return str(getattr(self, "__qualname__", self))  # a decorated function is found by its name
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Fused[P, R]:
+        function = deepcopy(self._function, memo)  # a copied object's method is that of the copy
+        return self if function is self._function else Fused(function, strict=self._strict, steps=self._steps)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if type(x) is Tensor and small(x) is None or type(x) is ndarray:
+                if type(x) is ndarray or (type(x) is Tensor and not self._refused and small(x) is None):
                     break
             else:
                 self._not_looked_up -= 1
@@ -141,7 +149,12 @@ class Fused(Generic[P, R]):
         if type(found) is str:
             sharing = _sharing(args, kwargs)
             again: Any = self
-            return self._call_plainly(found, args, kwargs) if sharing is None else again(*sharing[0], **sharing[1])
+            if sharing is not None:
+                return cast(R, again(*sharing[0], **sharing[1]))
+            self._not_looked_up = NOT_LOOKED_UP * (found == self._refused and not self._strict)
+            self._plain, self._refused = settings(), found
+            return self._call_plainly(found, args, kwargs)
+        self._refused = ""
         signature, tensors, blobs, _, holders, numbers = found
         known = self._known.get(signature)
         cells: Sequence[Any] = NO_CELLS
@@ -253,6 +266,9 @@ class Fused(Generic[P, R]):
         self._unwatched -= 1
         if (self._unwatched >= 0 and not self._strict) or _asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
+        for other, known in reversed(list(self._known.items())) if found[5] else ():
+            if known.is_long and differing(found[0], other, found[5]):
+                return self._call_long(known, args, kwargs)
         from ..run.capture import DISTURBED  # the engines come with it
 
         traced = self._traced(found, args, kwargs)

@@ -40,6 +40,8 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
         axes = [in_axes] * len(args) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args):
             raise ValueError(expected("vmap", "in_axes", f"have one axis for each of {len(args)} arguments", in_axes))
+        if any(axis is not None and not isinstance(axis, int) for axis in axes):
+            raise TypeError(expected("vmap", "in_axes", "be an integer or None for each argument", in_axes))
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
         rows = [flatten(_call(function, parts, row)) for row in range(_length(parts))]
         columns = zip(*[leaves for leaves, _ in rows], strict=True)

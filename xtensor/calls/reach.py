@@ -35,7 +35,8 @@ from ..devices import Device
 MOST_OBJECTS = 512
 
 # Modules whose functions and constants stay what they are.
-_LIBRARIES = frozenset((*sys.stdlib_module_names, "xtensor", "numpy", "scipy", "cupy", "array_api_compat", "tqdm"))
+_OTHERS = "array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"
+_LIBRARIES = frozenset((*sys.stdlib_module_names, *_OTHERS))
 
 # Modules of libraries whose functions return something else at each call, and such attributes of other modules.
 _VARYING = frozenset(("datetime", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid"))
@@ -162,7 +163,7 @@ class Reach:
     def _take_code(self, function: Any) -> None:
         """Take in a function's names, and where it finds values by them."""
         mentioned, spread = set(_names(function.__code__)), function.__globals__
-        names = _globals(function.__code__) if mentioned.isdisjoint(_NAMESPACES) else mentioned
+        names = _globals(function.__code__)
         modules = mentioned - (names & spread.keys())  # they can be imported inside a function
         for found, looked_up in ((spread, names), (sys.modules, modules)):
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
@@ -195,7 +196,7 @@ class Reach:
         that it makes.
         """
         names, code = _names(function.__code__), function.__code__
-        own = {name: function.__globals__.get(name) for name in names}
+        own = {name: function.__globals__.get(name) for name in _globals(code)}
         own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
         any_name = any(map(_finds_any, own.values()))
         if not self.every and (any_name or not _ALL.isdisjoint(names) or _makes_names(code)):
@@ -389,7 +390,11 @@ def _names(code: CodeType) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _globals(code: CodeType) -> frozenset[str]:
-    """Return the names that code and that of functions in it look up, or put, among globals."""
+    """Return the names that code and that of functions in it look up, or put, among globals: all that it mentions where
+    it may find these otherwise.
+    """
+    if not _NAMESPACES.isdisjoint(_names(code)):
+        return _names(code)
     names, extended = [], 0
     for step, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         arg |= extended << 8

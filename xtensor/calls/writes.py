@@ -185,7 +185,9 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
         target._step = result._step
         return
     with recording(OFF):
-        if not (result.is_pending and store(target, result, op.name)):
+        if watchers and watching() is not None:
+            assign_captured(target, result, op.name)
+        elif not (result.is_pending and store(target, result, op.name)):
             target.device.backend.assign(writable(target, op.name), ..., result.native())
     written(target, step_of(result))
 

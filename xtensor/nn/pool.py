@@ -17,7 +17,7 @@ from ..base.layout import Pairs, Shape, as_shape
 from ..devices import device_of, library_of
 from ..run.launches import Begun
 from ..tensor.face import Tensor
-from ..tensor.operands import as_tensor
+from ..tensor.operands import as_tensor, asarray_host
 from . import origins
 from .checks import whole
 from .contraction import empty, natively
@@ -141,7 +141,7 @@ def avg_pool(
     counts = _counts(plan, pairs if count_include_pad else ((0, 0),) * len(pairs))
     if isinstance(counts, float):
         return _summed(x, plan) / counts
-    return _summed(x, plan) / xt.asarray(counts, dtype=xt.abs(x[:0]).dtype, device=x.device)
+    return _summed(x, plan) / asarray_host(counts, "avg_pool", "counts", xt.abs(x[:0]).dtype, x.device)
 
 
 def lp_pool(
@@ -195,7 +195,7 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         shares = np.zeros((x.shape[axis], wanted))
         for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
             shares[start:stop, part] = 1.0 / (stop - start)
-        weights = xt.asarray(shares, dtype=x.dtype, device=x.device)
+        weights = asarray_host(shares, "adaptive_avg_pool", "shares", x.dtype, x.device)
         x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), weights), -1, axis)
     return x
 
@@ -208,7 +208,8 @@ def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
         parts = _parts(x.shape[axis], wanted)
         longest = max(stop - start for start, stop in parts)
         places = np.array([[min(start + k, stop - 1) for k in range(longest)] for start, stop in parts])
-        x = xt.max(x[(slice(None),) * axis + (xt.asarray(places, device=x.device),)], axis=axis + 1)
+        index = asarray_host(places, "adaptive_max_pool", "places", device=x.device)
+        x = xt.max(x[(slice(None),) * axis + (index,)], axis=axis + 1)
     return x
 
 

@@ -149,7 +149,7 @@ class Capture:
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
     thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
     must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
-    most: steps that are taken down.
+    most: steps that are taken down. taped: of a tape that a gradient went back through.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:
@@ -168,7 +168,7 @@ class Capture:
         self._numbers: WeakKeyDictionary[Storage, list[Place]] = WeakKeyDictionary()
         self._first: dict[int, int] = {}
         self._made: list[ref[Storage]] = []
-        self._inside = self._calls = self._repetitions = 0
+        self.taped = self._inside = self._calls = self._repetitions = 0
         self._times: Counter[tuple[Plan, tuple[Any, ...]]] = Counter()
         self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._alike: dict[tuple[Any, ...], Alike] = {}

@@ -68,14 +68,16 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
-        self.is_small = self._is_small(looked)
+        self.is_small = self._is_small(looked, costs.TAPED * capture.taped)
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
 
-    def _is_small(self, looked: int) -> bool:
-        """Return whether library calls on arrays as small as these are expected to cost less."""
+    def _is_small(self, looked: int, by_tape: float) -> bool:
+        """Return whether library calls on arrays as small as these are expected to cost less. by_tape: what a gradient
+        costs with them besides.
+        """
         if self.device.backend is not CPU:
             return False
-        by_calls, by_kernels, largest = 0.0, costs.RUN, 0
+        by_calls, by_kernels, largest = by_tape, costs.RUN, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
         for step in {id(step): step for step in self.steps}.values():
             count = times[id(step)]

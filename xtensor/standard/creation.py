@@ -22,6 +22,7 @@ from ..base.profiling import noting, observers
 from ..calls.library import on
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
+from ..graph.number import is_traced
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
@@ -97,6 +98,8 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
         found = _of_numbers(obj, wanted)
         if found is not None:
             return found
+    if is_traced(obj):
+        return _from_tensor(as_tensor(obj, "asarray", like=target), wanted, device, None)
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
@@ -190,7 +193,7 @@ def _holds_tensor(obj: Any, constants: bool) -> bool:
     """Return whether there is a tensor in nested sequences. constants: also one that has no gradient."""
     if isinstance(obj, (list, tuple)):
         return any(_holds_tensor(item, constants) for item in obj)
-    return isinstance(obj, Tensor) and (constants or obj.requires_grad)
+    return constants and (isinstance(obj, Tensor) or is_traced(obj)) or (isinstance(obj, Tensor) and obj.requires_grad)
 
 
 def _plain(obj: Any) -> Any:

@@ -188,6 +188,7 @@ SMALL, LARGE, LISTED = np.array([2.0]), np.full(1000, 2.0), [np.array([2.0])]
 PAIR = Pair(np.array([2.0]), 1)
 GET = DICT.get
 GENERATOR, NUMBERS, DRAWN = np.random.default_rng(0), count(1), xt.random.default_rng(3)
+MIXED = iter([2.0])
 FUNCTION: Any = xt.abs
 LEVEL = 2.0
 RULE: Any = {"f": lambda x: x * WHERE.k}
@@ -452,3 +453,9 @@ def test_a_generator_of_ours_draws_in_order() -> None:
 
 def defined_later(x: Any) -> Any:
     return x * WHERE.k
+
+
+def test_a_refusal_tells_the_name_of_what_may_change() -> None:
+    inner, x = [LARGE], xt.ones(10)
+    assert "by the name inner is of type ndarray" in xt.fuse(lambda x: x * len(inner)).why(x)
+    assert "by the name MIXED is of type list_iterator" in xt.fuse(lambda x: x * next(MIXED)).why(x)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.codegen.cpu.compile import host
 
 RNG = np.random.default_rng(7)
 X, Y, W, S = (RNG.normal(size=shape) for shape in ((6, 40), (6, 40), (40, 40), (3, 6, 4)))
@@ -115,3 +116,23 @@ def test_keywords_are_mapped() -> None:
 def test_errors(call: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call(xt.asarray(X, copy=True))
+
+
+def test_gradients_of_rows_by_matrices_run_as_machine_code() -> None:
+    """The products of one column each are no calls of the library."""
+
+    def loss(p: Any, x: Any) -> Any:
+        return xt.sum((xt.tanh(x @ p[0] + p[2]) @ p[1]) ** 2)
+
+    draw = np.random.default_rng(0).normal
+    p = [xt.asarray(draw(size=shape)) for shape in ((8, 16), (16, 1), (16,))]
+    x = xt.asarray(draw(size=(50, 8)))
+    slopes = xt.vmap(xt.grad(loss), (None, 0))
+    expected = [xt.grad(loss)(p, x[row, :]) for row in range(50)]
+    for _ in range(3):
+        found = slopes(p, x)
+        for place, one in enumerate(found):
+            rows = np.stack([row[place].numpy() for row in expected])
+            np.testing.assert_allclose(one.numpy(), rows, rtol=1e-12, atol=1e-13)
+    if host() is not None:
+        assert "library" not in str(xt.explain(slopes))

@@ -168,7 +168,8 @@ class Reach:
         for found, looked_up in ((spread, names), (sys.modules, modules)):
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
         self.spreads.append((spread, len(spread), partial(self._find, spread, set(names - spread.keys()))))
-        self.places += [[cell, "", None, None, None] for cell in function.__closure__ or ()]
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self.places += [[cell, name, None, None, None] for name, cell in cells]
         defaults = enumerate(function.__defaults__ or ())
         self._found_in({n: value for n, value in defaults if constant_of(value) is None})
         self._found_in(function.__kwdefaults__ or {})

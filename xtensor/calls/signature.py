@@ -59,14 +59,15 @@ _IDENTITIES = (LockType, RLock, Pattern, range)
 
 
 class _Key:
-    """A signature while it is put together. device: where all memory is. reason: why there is none.
+    """A signature while it is put together. device: where all memory is. reason: why there is none. name: by which the
+    function finds what is entered.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
     dicts, objects, classes and modules. numbers: of numbers that are arguments, or in lists, dicts and objects, the
     places in it, the values, and the number and the name of what holds each, -1 and None for arguments.
     """
 
-    __slots__ = ("arrays", "blobs", "device", "holders", "key", "numbers", "reach", "reason", "seen", "tensors")
+    __slots__ = ("arrays", "blobs", "device", "holders", "key", "name", "numbers", "reach", "reason", "seen", "tensors")
 
     def __init__(self, reach: Reach) -> None:
         self.key: list[Any] = [reach.version]
@@ -74,7 +75,7 @@ class _Key:
         self.blobs: list[TBlob] = []
         self.reach = reach
         self.device = CPU_DEVICE
-        self.reason = ""
+        self.reason = self.name = ""
         self.seen: dict[int, int] = {}
         self.arrays: list[Any] = []
         self.holders: list[Any] = []
@@ -115,6 +116,7 @@ class _Key:
                     self.key += part  # what it finds itself is in places of its own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
+            self.name = name
             self.enter(value, given=False)
             if isinstance(value, FunctionType):
                 place[2:] = value, constant_of(value), form_of(value)
@@ -203,7 +205,7 @@ class _Key:
             self._refuse(x, given)
 
     def _refuse(self, x: Any, given: bool) -> None:
-        whose = "an argument" if given else "what it reads"
+        whose = "an argument" if given else f"what it reads by the name {self.name}" if self.name else "what it reads"
         self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change"
 
     def _elements(self, x: Any, given: bool) -> None:

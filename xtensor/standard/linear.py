@@ -203,6 +203,9 @@ def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
         if x2.ndim == 2:
             return _turned_product(g, x2, first=False)
         return cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
+    if len(like.shape) == 1 and x2.ndim == 2:
+        x2 = conjugate(x2)
+        return matmul(x2, g) if x2.shape[1] != 1 else cast(Tensor, xt.squeeze(x2, axis=-1) * g)
     rows = _with_axes(g, column=x2.ndim == 1, row=len(like.shape) == 1)
     product = matmul(rows, adjoint(x2 if x2.ndim > 1 else xt.expand_dims(x2, axis=-1)))
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-2)
@@ -214,6 +217,8 @@ def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     x1 = as_tensor(x1, "matmul", "x1", g)
     if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
         return _turned_product(x1, g, first=True)
+    if x1.ndim == 1 and len(like.shape) == 2:
+        return cast(Tensor, xt.expand_dims(conjugate(x1), axis=-1) * g)  # which is fused, where rows are mapped too
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
     product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)

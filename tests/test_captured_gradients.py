@@ -172,3 +172,30 @@ def test_small_gradients_are_captured_for_what_their_tape_costs() -> None:
             u = xt.asarray(line(seed, 64))
             np.testing.assert_allclose(fused(u).numpy(), gradient(u).numpy(), rtol=1e-14)
         assert (fused.why(u) == "") == (host() is not None)
+
+
+def test_gradients_of_writes_to_parts_are_kernels() -> None:
+    """What goes back through them is no call of the library, also where it is differentiated again."""
+
+    def stepped(u: Any) -> Any:
+        u = u * u
+        for _ in range(3):
+            u[1:-1] += 0.25 * (u[2:] - 2 * u[1:-1] + u[:-2])
+        u[3:6] = u[:3] * u[6:9]
+        u[::2] *= u[1::2][: u[::2].shape[0]] if u.size % 2 == 0 else 2.0
+        return xt.sum(u * u * u)
+
+    def twice(u: Any, v: Any) -> Any:
+        return xt.hvp(stepped, (u,), (v,))
+
+    for function, operands in ((xt.value_and_grad(stepped), 1), (twice, 2)):
+        fused = xt.fuse(function)
+        for seed, size in ((0, 12), (1, 12), (2, 12), (3, 13), (4, 13), (5, 13)):
+            given = [xt.asarray(line(seed + n, size)) for n in range(operands)]
+            for one, two in zip(_listed(fused(*given)), _listed(function(*given)), strict=True):
+                np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-12, atol=1e-9)
+        assert "library: " not in str(xt.explain(fused))
+
+
+def _listed(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]

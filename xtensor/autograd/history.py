@@ -8,16 +8,18 @@ program that writes in place has the gradient of what it computes; nothing is re
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from ..base.dtypes import DType, real_of
 from ..base.errors import expected
-from ..base.layout import Layout
+from ..base.layout import Layout, Shape
 from ..base.options import Closing, counting
 from ..devices import Device
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, histories
-from ..tensor.face import Tensor
+from ..storage.storage import Native, Storage, histories, watchers, watching
+from ..tensor.face import Tensor, face
 from .rules import Like, Rule, pull_of, xt
 from .tape import Leaf, Step, carry, differentiable, now
 
@@ -155,10 +157,37 @@ def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Nat
     return TBlob(whole.owner, dtype, there, device).native()
 
 
+def _is_captured(x: Tensor, layout: Layout, dtype: DType) -> bool:
+    """Return whether the functions below are to be steps of a function that is captured, which fuse with others."""
+    return bool(watchers) and watching() is not None and x.dtype == dtype and not layout.may_repeat()
+
+
+def _zeros(shape: Shape, like: Tensor | Like) -> Tensor:
+    capture: Any = watching()
+    zero = face(capture.constant(np.zeros((), like.dtype), like.device))
+    return cast(Tensor, xt.broadcast_to(zero, shape))
+
+
+def _copied(x: Tensor) -> Tensor:
+    return cast(Tensor, xt.calls.writes.cast_now(x))
+
+
+def _shown(flat: Tensor, layout: Layout) -> Tensor:
+    """Return a view of a packed flat array at the places of a layout."""
+    return flat.viewed(Layout(layout.shape, layout.strides, layout.offset + flat.blob.layout.offset))
+
+
+def _assigned(flat: Tensor, layout: Layout, values: Tensor) -> Tensor:
+    xt.calls.writes.assign_captured(_shown(flat, layout), values, "setitem")
+    return flat
+
+
 @differentiable(flat=lambda g, like, layout: _back_to(g, layout, like))
 def gathered(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return the elements of a flat array at the places of a layout."""
     device = flat.device
+    if _is_captured(flat, layout, dtype):
+        return _copied(_shown(flat if flat.blob.is_packed else _copied(flat), layout))
     contiguous = device.backend.library.ascontiguousarray
     found: Tensor = xt.calls.library.on(
         flat, "getitem", lambda xp, native: _places(contiguous(native), layout, dtype, device).copy()
@@ -174,6 +203,8 @@ def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
 def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
     """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
     shape, dtype, device = flat.shape, flat.dtype, flat.device
+    if _is_captured(values, layout, dtype):
+        return _assigned(_copied(_zeros(shape, flat)), layout, values)
     found: Tensor = xt.calls.library.on(
         values, "setitem", lambda xp, native: _scattered(native, layout, device.backend.zeros(shape, dtype), device)
     )
@@ -198,6 +229,8 @@ def _scattered(values: Native, layout: Layout, result: Native, device: Device) -
 def erased(flat: Tensor, layout: Layout, dtype: DType) -> Tensor:
     """Return a flat array with zeros at the places of a layout."""
     device = flat.device
+    if _is_captured(flat, layout, dtype):
+        return _assigned(_copied(flat), layout, _zeros(layout.shape, flat))
 
     def erase(xp: Any, native: Native) -> Native:
         copy = native.copy()

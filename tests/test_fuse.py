@@ -1628,3 +1628,15 @@ def test_what_is_refused_again_and_again_is_not_looked_up_each_time() -> None:
     for _ in range(20):
         np.testing.assert_array_equal(fused(x, None).numpy(), 2.0)
     assert fused.why(x, None) == ""
+
+
+def test_told_numbers_have_to_fit() -> None:
+    """What a dtype does not hold is an error, as in a plain call."""
+    fused, x = xt.fuse(lambda x, n: x * xt.astype(xt.asarray(n, dtype=xt.uint8), xt.float64)), xt.ones(20_000)
+    for n in (1, 2, 3, 4):
+        assert float(fused(x, n)[0]) == n
+    for n in (300, -1):
+        with pytest.raises(OverflowError, match="asarray"):
+            fused(x, n)
+    with pytest.raises(ValueError, match="copy"):
+        xt.fuse(lambda x, t: x * xt.asarray(t, copy=False))(x, 1.5)

@@ -22,7 +22,9 @@ from functools import (
     update_wrapper,
     wraps,
 )
+from importlib import import_module
 from itertools import count
+from pathlib import Path
 from random import gauss
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -459,3 +461,57 @@ def test_a_refusal_tells_the_name_of_what_may_change() -> None:
     inner, x = [LARGE], xt.ones(10)
     assert "by the name inner is of type ndarray" in xt.fuse(lambda x: x * len(inner)).why(x)
     assert "by the name MIXED is of type list_iterator" in xt.fuse(lambda x: x * next(MIXED)).why(x)
+
+
+PACKAGE = {
+    "": "K = 2.0\ndef own(x):\n    from . import K\n    return x * K\n",
+    "a": "K = 2.0\ndef own(x):\n    from .a import K\n    return x * K\n",
+    "b": "def other(x):\n    from .a import K\n    return x * K\n"
+    "def package(x):\n    from . import K\n    return x * K\n",
+}
+
+
+@pytest.mark.parametrize("function", ["own", "a.own", "b.other", "b.package"])
+def test_what_is_imported_from_where_a_module_is(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "somewhere"
+    place.mkdir()
+    for name, text in PACKAGE.items():
+        (place / f"{name or '__init__'}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = [import_module(f"somewhere{name}") for name in ("", ".a", ".b")]
+    module, _, name = f"somewhere.{function}".rpartition(".")
+    fused, x = xt.fuse(getattr(import_module(module), name)), xt.ones(100_000)
+    try:
+        for k in (2.0, 2.0, 2.0, 3.0, 3.0):
+            for one in modules[:2]:
+                setattr(one, "K", k)  # noqa: B010
+            assert float(fused(x)[0]) == k
+    finally:
+        for name in ("", ".a", ".b"):
+            del sys.modules[f"somewhere{name}"]
+
+
+def imports_random(x: Any) -> Any:
+    from numpy import random
+
+    return x * random.rand()
+
+
+def imports_random_whole(x: Any) -> Any:
+    import numpy.random as drawing
+
+    return x * drawing.rand()
+
+
+def finds_by_text(x: Any) -> Any:
+    return x * EVALUATE("LEVEL")
+
+
+EVALUATE = eval
+
+
+@pytest.mark.parametrize("function", [imports_random, imports_random_whole, finds_by_text])
+def test_functions_that_find_more_by_another_name(function: Callable[[Any], Any]) -> None:
+    assert xt.fuse(function).why(xt.ones(3)).startswith("[changing] it can use")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from opcode import EXTENDED_ARG, opmap
 from operator import is_
 from types import (
@@ -39,11 +39,14 @@ _OTHERS = "array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"
 _LIBRARIES = frozenset((*sys.stdlib_module_names, *_OTHERS))
 
 # Modules of libraries whose functions return something else at each call, and such attributes of other modules.
-_VARYING = frozenset(("datetime", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid"))
+_VARYING = frozenset(
+    ("datetime", "numpy.random", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid")
+)
 _VARYING_OF = {"numpy": frozenset(("random",)), "os": frozenset(("environ", "getenv", "urandom"))}
 
 # Functions of Python's, and methods of paths, that find what no code mentions or read files.
 _FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
+_VARYING_OF["builtins"] = _FINDING
 
 # Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
 _BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
@@ -165,6 +168,9 @@ class Reach:
         mentioned, spread = set(_names(function.__code__)), function.__globals__
         names = _globals(function.__code__)
         modules = mentioned - (names & spread.keys())  # they can be imported inside a function
+        if _imports_from(function.__code__):
+            packages = [*accumulate(str(spread.get("__package__") or "").split("."), "{}.{}".format)]
+            modules |= {*packages, *(f"{one}.{name}" for one in packages for name in mentioned)}
         for found, looked_up in ((spread, names), (sys.modules, modules)):
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
         self.spreads.append((spread, len(spread), partial(self._find, spread, set(names - spread.keys()))))
@@ -206,6 +212,7 @@ class Reach:
         finding = _FINDING.intersection(names).difference(function.__globals__)
         if finding:
             finding &= {name for name, _ in _loads(code)}
+        finding |= {one.__name__ for one in own.values() if type(one) is BuiltinFunctionType} & _FINDING
         self.varying = self.varying or next(iter(sorted(finding | _READING & names)), "")
         modules = {name: _module_of(sys.modules.get(name) if own[name] is None else own[name]) for name in own}
         if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
@@ -368,8 +375,8 @@ _COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BIN
 _LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
 _OPERATORS = [name for name, *_ in getattr(opcode, "_nb_ops", ())]
 _LOOK_UP = (opmap["BINARY_OP"], _OPERATORS.index("NB_SUBSCR")) if "NB_SUBSCR" in _OPERATORS else None
-_LOAD_GLOBAL = opmap["LOAD_GLOBAL"]
-_GLOBALS = frozenset(opmap[name] for name in opmap if "GLOBAL" in name or name.endswith("_NAME"))
+_LOAD_GLOBAL, _IMPORT_FROM = opmap["LOAD_GLOBAL"], opmap["IMPORT_FROM"]
+_GLOBALS = frozenset((_IMPORT_FROM, *(opmap[name] for name in opmap if "GLOBAL" in name or name.endswith("_NAME"))))
 _CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
 
@@ -405,15 +412,26 @@ def _globals(code: CodeType) -> frozenset[str]:
     return frozenset(names).union(*[_globals(one) for one in code.co_consts if isinstance(one, CodeType)])
 
 
+@lru_cache(maxsize=1024)
+def _imports_from(code: CodeType) -> bool:
+    """Return whether code takes names of modules, which may be told by where they are from its own."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return _IMPORT_FROM in code.co_code[::2] or any(map(_imports_from, inner))
+
+
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
     """Yield the names that code and that of functions in it look up outside, each with the attribute taken of it."""
     from dis import get_instructions  # for functions that are captured alone
 
-    instructions = [*get_instructions(code)]
+    instructions, imported = [*get_instructions(code)], ""
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "IMPORT_NAME"):
             taken = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
             yield one.argval, str(following.argval) if following is not None and taken else ""
+        if one.opname == "IMPORT_NAME":
+            imported = one.argval
+        elif one.opname == "IMPORT_FROM":
+            yield imported, one.argval
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(inner)

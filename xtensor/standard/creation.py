@@ -98,12 +98,13 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
         found = _of_numbers(obj, wanted)
         if found is not None:
             return found
-    if is_traced(obj):
+    may_be_told = wanted is None or wanted.kind in "fc"  # else its value has to fit
+    if is_traced(obj) and copy is not False and may_be_told:
         return _from_tensor(as_tensor(obj, "asarray", like=target), wanted, device, None)
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
-        stacked = _stacked(obj) if watchers or (active[0] and is_recording()) else None
+        stacked = _stacked(obj, may_be_told) if watchers or (active[0] and is_recording()) else None
         if stacked is not None:
             return _from_tensor(stacked, wanted, device, None)
         return asarray_host(_plain(obj), "asarray", "obj", wanted, target)
@@ -181,19 +182,25 @@ def _comes_by_dlpack(obj: Any) -> bool:
     return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
 
 
-def _stacked(obj: Any) -> Tensor | None:
+def _stacked(obj: Any, told: bool) -> Tensor | None:
     """Return nested sequences with tensors in them that have a gradient, or are to be captured, as a stack of their
-    items; others as None.
+    items; others as None. told: whether that goes for numbers that are told, too.
     """
     captured = bool(watchers) and watching() is not None
-    return xt.stack([_asarray(item, None, None, None) for item in obj]) if _holds_tensor(obj, captured) else None
+    if not _holds_tensor(obj, captured, captured and told):
+        return None
+    return xt.stack([_asarray(item, None, None, None) for item in obj])
 
 
-def _holds_tensor(obj: Any, constants: bool) -> bool:
-    """Return whether there is a tensor in nested sequences. constants: also one that has no gradient."""
+def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:
+    """Return whether there is a tensor in nested sequences. constants: also one that has no gradient; told: or a number
+    that is told.
+    """
     if isinstance(obj, (list, tuple)):
-        return any(_holds_tensor(item, constants) for item in obj)
-    return constants and (isinstance(obj, Tensor) or is_traced(obj)) or (isinstance(obj, Tensor) and obj.requires_grad)
+        return any(_holds_tensor(item, constants, told) for item in obj)
+    if isinstance(obj, Tensor):
+        return constants or obj.requires_grad
+    return told and is_traced(obj)
 
 
 def _plain(obj: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from copy import deepcopy
 from functools import partial, update_wrapper
 from itertools import count
 from time import perf_counter
@@ -131,6 +130,8 @@ class Fused(Generic[P, R]):
         return str(getattr(self, "__qualname__", self))  # a decorated function is found by its name
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fused[P, R]:
+        from copy import deepcopy  # which is what calls this
+
         function = deepcopy(self._function, memo)  # a copied object's method is that of the copy
         return self if function is self._function else Fused(function, strict=self._strict, steps=self._steps)
 

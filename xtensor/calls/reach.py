@@ -35,18 +35,17 @@ from ..devices import Device
 MOST_OBJECTS = 512
 
 # Modules whose functions and constants stay what they are.
-_OTHERS = "array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"
-_LIBRARIES = frozenset((*sys.stdlib_module_names, *_OTHERS))
+_LIBRARIES = sys.stdlib_module_names | {"array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"}
 
 # Modules of libraries whose functions return something else at each call, and such attributes of other modules.
 _VARYING = frozenset(
     ("datetime", "numpy.random", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid")
 )
-_VARYING_OF = {"numpy": frozenset(("random",)), "os": frozenset(("environ", "getenv", "urandom"))}
+_OF_OS = frozenset(("environ", "getenv", "urandom"))
 
 # Functions of Python's, and methods of paths, that find what no code mentions or read files.
 _FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
-_VARYING_OF["builtins"] = _FINDING
+_VARYING_OF = {"builtins": _FINDING, "numpy": frozenset(("random",)), "os": _OF_OS}
 
 # Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
 _BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))

@@ -152,6 +152,36 @@ def test_layouts_and_strides(layout: Any, groups: int, algorithm: Any) -> None:
         np.testing.assert_allclose(result, by_loops(x, w, pads=(1, 1), groups=groups), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("engine", ["auto", "llvm", "interpret", "direct"])
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize(("groups", "shape"), [(1, (2, 8, 9, 7)), (8, (2, 8, 9, 7)), (1, (4, 64, 20, 20))])
+def test_results_lie_as_their_inputs_do(groups: int, shape: tuple[int, ...], lazy: Any, engine: Any) -> None:
+    """Channels that lie next to each other do so in what is computed of them, plain and captured; so do gradients."""
+    x, w = normal(*shape), normal(8, shape[1] // groups, 3, 3)
+    last = xt.permute_dims(xt.asarray(np.ascontiguousarray(x.transpose(0, 2, 3, 1))), (0, 3, 1, 2))
+    first, weights, shift = xt.asarray(x), xt.asarray(w), xt.asarray(normal(1, 8, 1, 1))
+
+    def net(x: xt.Tensor) -> tuple[xt.Tensor, ...]:
+        y = xt.nn.relu(conv(x, weights, padding=1, groups=groups) + shift)
+        pooled = xt.nn.max_pool(y, 2)
+        back = conv_transpose(pooled, weights, stride=2, groups=groups)
+        return y, pooled, xt.nn.avg_pool(back, 3), back
+
+    with xt.options(engine=engine, lazy=lazy):
+        wanted, fused = net(first), xt.fuse(net)
+        gradient = xt.grad(lambda x: xt.sum(net(x)[3] ** 2))
+        for found in (net(last), *[fused(last) for _ in range(3)]):
+            assert all(one.is_channels_last and not one.is_contiguous for one in found)
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-9)
+        assert not any(one.is_channels_last for one in wanted)
+        near, far = gradient(last), gradient(first)
+        assert near.is_channels_last and not far.is_channels_last
+        np.testing.assert_allclose(near.numpy(), far.numpy(), rtol=1e-9, atol=1e-9)
+        kept = conv(last, weights, groups=groups, layout=("NCHW", "NHWC"))
+        assert kept.is_contiguous
+
+
 @pytest.mark.parametrize(
     ("padding", "before_after"),
     [("valid", (0, 0)), ("same", (1, 2)), ("same_lower", (2, 1)), ("full", (3, 3)), (1, (1, 1)), ([(2, -1)], (2, -1))],

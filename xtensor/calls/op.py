@@ -21,7 +21,7 @@ from ..base.options import settings, step_by_step, thin_closed
 from ..base.profiling import noting, observers
 from ..codegen import element as elements
 from ..devices import Backend, Device
-from ..devices.cpu import CPU, FAST, SLOW, quickly
+from ..devices.cpu import CPU, FAST, SLOW, quickly, spreads
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
 from ..graph.number import asked, is_traced, type_of
 from ..plan.costs import (
@@ -248,6 +248,9 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
             natives.append(x)
         else:
             return None
+    arrays = [native for native in natives if type(native) is np.ndarray]
+    if len(arrays) == 2 and spreads(arrays[0], arrays[1], most):
+        return None
     try:
         return np.asarray(call(op.cpu_kernel, *natives))
     except REFUSED:

@@ -19,7 +19,7 @@ from ..autograd.tape import active
 from ..base.dtypes import ANY, Category
 from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
-from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly
+from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
 from ..graph.number import asked
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -147,6 +147,8 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 if kind is Tensor:
                     b = x2._data
                     if type(b) is not _ARRAY or b.nbytes > below[0]:
+                        return long_way(op, (x1, x2))
+                    if a.ndim + b.ndim > 2 and spreads(a, b, below[0]):
                         return long_way(op, (x1, x2))
                 elif kind is float and takes_arrays:
                     b = floats_beside(a.dtype, x2)

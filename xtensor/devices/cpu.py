@@ -81,6 +81,16 @@ def floats_beside(dtype: DType, value: float) -> Any:
     return found[value or ("0.0" if copysign(1.0, value) > 0.0 else "-0.0")]
 
 
+def spreads(a: Any, b: Any, most: int) -> bool:
+    """Return whether what is computed of two arrays has more than so many bytes, although neither has."""
+    if a.nbytes * b.size <= most or a.shape == b.shape:
+        return False
+    try:
+        return bool(np.broadcast(a, b).size * a.itemsize > most)
+    except ValueError:
+        return False  # the call says what is wrong
+
+
 class _Memory:
     """Bytes at an address, kept alive by their owner, for NumPy to look at."""
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from ..base.caches import make_room
 from ..base.dtypes import DType, promote
-from ..base.layout import c_strides
 from ..devices import Device, device_of, library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
@@ -27,14 +26,14 @@ from ..run.joined import Ending
 from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
-from .contraction import Array, contract, contract_weights, empty, pays, summing_dtype
+from .contraction import Array, batch_as, contract, contract_weights, empty, pays, summing_dtype
 from .pending import Pending
 from .planes import SLOWER
 from .product_sums import are_many, product_sums_of
 from .shifted import weighted_sums
 from .strips import strip_sums_of
 from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
-from .windows import Axes, batched, kernels, outs, phases, sizes, volume
+from .windows import Axes, kernels, lies_last, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -76,8 +75,7 @@ class Plan(NamedTuple):
 
 def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias: Array | None = None) -> Array:
     """Return outputs of native arrays, or write them and what follows."""
-    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
-    y = empty(shape, common(x, w, bias), x) if ending is None else ending.target
+    y = _outputs_of(plan, x, w, bias) if ending is None else ending.target
     if ending is None and (
         _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
     ):
@@ -88,10 +86,18 @@ def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias:
     return y
 
 
+def _outputs_of(plan: Plan, x: Array, w: Array, bias: Array | None) -> Array:
+    """Return unset outputs."""
+    return batch_as(x, w.shape[0], outs(plan.axes), common(x, w, bias), plan.y_last, not plan.x_last)
+
+
 def compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
     """Return inputs of native arrays, or write them and what follows."""
-    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
-    x = empty(shape, common(results, w, bias), results) if ending is None else ending.target
+    if ending is None:
+        dtype, channels = common(results, w, bias), w.shape[1] * plan.groups
+        x = batch_as(results, channels, sizes(plan.axes), dtype, plan.x_last, not plan.y_last)
+    else:
+        x = ending.target
     if ending is None and (
         _by_launches(cudnn.INPUTS, plan, x, w, results, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
     ):
@@ -295,7 +301,7 @@ def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: 
 
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
     """Return which algorithm makes outputs of native arrays, and why."""
-    y = empty(batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last), common(x, w, bias), x)
+    y = _outputs_of(plan, x, w, bias)
     if library_of(x) is not np and has_plan(
         cudnn.OUTPUTS, plan, (cudnn.Lain.of(x), cudnn.Lain.of(w), cudnn.Lain.of(y)), device_of(x)
     ):
@@ -316,7 +322,7 @@ def has_plan(wanted: str, plan: Plan, lain: cudnn.Operands, device: Device) -> b
 def _words_there(wanted: str, plan: Plan, operands: Sequence[Meta], result: Meta, device: Device) -> str:
     """Return what `xt.explain` says where cuDNN makes outputs or inputs on a device, "" where it does not."""
     one, w, *_ = (cudnn.Lain(a.shape, a.layout.strides, a.dtype, a.layout.offset) for a in operands)
-    made = cudnn.Lain(result.shape, c_strides(result.shape, result.dtype.itemsize), result.dtype, 0)
+    made = cudnn.Lain(result.shape, result.layout.strides, result.dtype, 0)
     x, y = (one, made) if wanted == cudnn.OUTPUTS else (made, one)
     return f"by cuDNN: {cudnn.words()}" if has_plan(wanted, plan, (x, w, y), device) else ""
 
@@ -408,7 +414,8 @@ def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w = operands[1]
     if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result):
         return TILES_APART
-    return _refuse(plan, prod(result.shape) * prod(w.shape[1:]), w.shape[1], w.shape[0], plan.y_last, result)
+    work, last = prod(result.shape) * prod(w.shape[1:]), _lies_last(plan.y_last, result)
+    return _refuse(plan, work, w.shape[1], w.shape[0], last, result)
 
 
 def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
@@ -416,7 +423,8 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
         return "positions are left out"
-    if number > 1 and not plan.x_last:
+    last = _lies_last(plan.x_last, result)
+    if number > 1 and not last:
         return "its sums lie apart"
     axes = tuple(phases(axis)[0][2] for axis in plan.axes)
     if number == 1 and _takes_tiles(
@@ -424,7 +432,12 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
     ):
         return TILES_APART
     work = prod(operands[0].shape) * prod(w.shape[1:]) // number
-    return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, plan.x_last, result)
+    return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, last, result)
+
+
+def _lies_last(last: bool, result: Meta) -> bool:
+    """Return whether the channels of a result, its last axis or the second, lie nearest to each other."""
+    return last or lies_last(result.shape, result.layout.strides)
 
 
 def _takes_tiles(plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta) -> bool:

@@ -74,7 +74,8 @@ def conv(
     negative to leave elements out; or "valid" (none), "same" (as many outputs as inputs over stride, what is odd goes
     after; "same_lower": before), "full" (all windows that touch the input). padding_mode: what stands there, as in
     `pad`. groups: channels and outputs fall into so many groups that have nothing to do with each other.
-    layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output.
+    layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output. With "NCHW"
+    channels of the result lie next to each other in memory where those of x do, as PyTorch has it (channels_last).
 
     workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
     device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up

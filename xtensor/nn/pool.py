@@ -20,13 +20,13 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from . import origins
 from .checks import whole
-from .contraction import empty, natively
+from .contraction import batch_as, natively
 from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
 from .sweeps import Runs, known, lying, remembered
-from .windows import Axes, Axis, axes_of, batched, channels_last, each, outs, sizes, spatial, taps
+from .windows import Axes, Axis, axes_of, channels_last, each, outs, sizes, spatial, taps
 
 __all__ = [
     "adaptive_avg_pool",
@@ -286,7 +286,7 @@ def _view(a: Any, last: bool) -> Any:
 
 def _empty(a: Any, lengths: Any, last: bool) -> Any:
     channels = a.shape[-1] if last else a.shape[1]
-    return empty(batched(a.shape[0], channels, lengths, last), a.dtype, a)
+    return batch_as(a, channels, lengths, a.dtype, last)
 
 
 def _planes_of(x: Any, y: Any, axes: Axes, largest: bool, often: bool) -> Runs | None:
@@ -466,10 +466,12 @@ def _place_in(x: Any, a: Any, where: Any, last: bool, axes: Axes | None = None) 
     x[...] = 0
     if axes is not None and origins.add(given, named, target, axes):
         return x
-    add_at = device_of(x).backend.add_at
+    add_at, packed = device_of(x).backend.add_at, library_of(x).ascontiguousarray(x)
     for part, flat in _flat(where, x.shape, last):
         known = flat >= 0
-        add_at(x.reshape(-1), flat[known], a.reshape(-1)[part][known])
+        add_at(packed.reshape(-1), flat[known], a.reshape(-1)[part][known])
+    if packed is not x:
+        x[...] = packed
     return x
 
 

@@ -12,7 +12,7 @@ from math import gcd, prod
 from typing import Any, NamedTuple
 
 from ..base.errors import expected, one_of
-from ..base.layout import Pairs, Shape, as_index
+from ..base.layout import Pairs, Shape, as_index, c_strides
 
 FIRST = ("NCW", "NCHW", "NCDHW")
 LAST = ("NWC", "NHWC", "NDHWC")
@@ -175,6 +175,20 @@ def spatial(shape: Shape, last: bool) -> Shape:
 def batched(n: int, channels: int, sizes: Shape, last: bool) -> Shape:
     """Return the shape of a batch of channels over spatial sizes."""
     return (n, *sizes, channels) if last else (n, channels, *sizes)
+
+
+def lies_last(shape: Shape, strides: Shape) -> bool:
+    """Return whether the channels of (batch, channels, *lengths) lie nearest to each other in memory."""
+    steps = [abs(step) for n, step in zip(shape[2:], strides[2:], strict=True) if n > 1]
+    return bool(steps) and shape[1] > 1 and 0 < abs(strides[1]) < min(steps)
+
+
+def result_strides(shape: Shape, itemsize: int, follows: bool) -> Shape:
+    """Return the strides of a packed (batch, channels, *lengths), whose channels lie nearest to each other if so."""
+    if not follows:
+        return c_strides(shape, itemsize)
+    first, *between, last = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
+    return (first, last, *between)
 
 
 def outs(axes: Axes) -> Shape:

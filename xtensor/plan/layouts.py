@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ..base.dtypes import DType
-from ..base.layout import Layout, Shape, axes_of, contiguous, dense_like, keep_order, product_strides, strides_over
+from ..base.layout import Layout, Shape, axes_of, contiguous, dense_like, keep_order, strides_over
 from ..base.options import Settings
 from ..devices import Device
 from ..graph.node import Node, View
@@ -177,11 +177,11 @@ def _layout_of(node: Node, arguments: Sequence[int], found: Mapping[int, Meta], 
     packed: whether every value is.
     """
     itemsize, name = node.dtype.itemsize, node.op.name
-    if packed or (node.op.kind in ("library", "contraction") and name != "matmul") or name in ("argmax", "argmin"):
+    if packed or node.op.kind == "library" or name in ("argmax", "argmin"):
         return contiguous(node.shape, itemsize)
-    if name == "matmul":
-        a, b = [found[a].layout for a in arguments]
-        return Layout(node.shape, product_strides(node.shape, itemsize, a, b))
+    if node.op.kind == "contraction":
+        given, op = [found[a] for a in arguments], cast("Any", node.op)
+        return Layout(node.shape, op.strides(given, node.shape, itemsize, **node.params))
     if type(node.op) is View:
         whole = found[arguments[0]].layout
         return node.op.layout(whole, itemsize, **node.params) or contiguous(node.shape, itemsize)

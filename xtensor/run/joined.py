@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base import threads
-from ..base.layout import Shape, contiguous, strides_over
+from ..base.layout import Shape, strides_over
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
@@ -40,6 +40,10 @@ class Contraction(Protocol):
 
     def channels(self, ndim: int, **params: Any) -> int:
         """Return the axis of its result that operands may have one number for each place of."""
+        ...
+
+    def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, **params: Any) -> Shape:
+        """Return how its result lies."""
         ...
 
     def refusal(self, operands: Sequence[Meta], result: Meta, **params: Any) -> str:
@@ -153,7 +157,7 @@ def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
     if sums.dtype not in dtypes:
         return f"no result of what follows is of its dtype {sums.dtype}"
     axis, inputs = node.op.channels(len(node.shape), **node.params), len(kernel.inputs)
-    lies = tuple([_lie(metas[n], node.shape, axis) for n in (*kernel.inputs, *kernel.results)])
+    lies = tuple([_lie(metas[n], sums, axis) for n in (*kernel.inputs, *kernel.results)])
     if "" in lies or any([lie != ALIKE for lie in lies[inputs:]]):
         return "operands of what follows do not lie as its result does"
     taken = work.trace.arguments[number]
@@ -179,11 +183,10 @@ def _lack(program: Program) -> str:
     return ""
 
 
-def _lie(meta: Meta, shape: Shape, axis: int) -> str:
-    """Return how an operand lies beside packed elements of a shape; "" where code is not made for that."""
-    strides, item = strides_over(meta.layout, shape), meta.dtype.itemsize
-    packed = contiguous(shape, item).strides
-    if all(n == 1 or own == step for n, own, step in zip(shape, strides, packed, strict=True)):
+def _lie(meta: Meta, sums: Meta, axis: int) -> str:
+    """Return how an operand lies beside the packed sums of a contraction; "" where code is not made for that."""
+    strides, item, step = strides_over(meta.layout, sums.shape), meta.dtype.itemsize, sums.dtype.itemsize
+    if all(n == 1 or a * step == b * item for n, a, b in zip(sums.shape, strides, sums.layout.strides, strict=True)):
         return ALIKE
     if not any(strides):
         return SINGLE

@@ -112,7 +112,7 @@ class Ready:
 
     def ask(self, function: Any, natives: Sequence[Native], result: Any, meta: Meta) -> None:
         """Ask a function that has made a result of arrays that lie as all others will; meta: how it is to lie."""
-        if self.made is None and hasattr(function, "ready") and result.flags.c_contiguous:
+        if self.made is None and hasattr(function, "ready") and meta.layout.is_dense(meta.dtype.itemsize):
             alike = result.strides == meta.layout.strides and not meta.layout.offset
             self.made = function.ready(natives, result) if alike else None
 

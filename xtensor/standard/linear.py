@@ -148,6 +148,9 @@ class _Product:
     def channels(self, ndim: int, turned: tuple[bool, bool]) -> int:
         return ndim - 1
 
+    def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, turned: tuple[bool, bool]) -> Shape:
+        return product_strides(shape, itemsize, operands[0].layout, operands[1].layout)
+
     def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool]) -> str:
         from ..run.joined import refuse_product  # the code generator comes with it
 

@@ -166,7 +166,7 @@ fail:
 
 def questions(at: Offsets) -> str:
     """Return the functions that ask: of what type an object is, what array a tensor shows, and how it may be used."""
-    return _of_objects(at) + _of_size(at) + _of_use(at)
+    return _of_objects(at) + _of_size(at) + _of_both(at) + _of_use(at)
 
 
 def _of_objects(at: Offsets) -> str:
@@ -233,6 +233,57 @@ counted:
   %small = icmp ule i64 %nbytes, %below
   ret i1 %small
 }}
+"""
+
+
+def _of_both(at: Offsets) -> str:
+    """Return @stays_small: whether what is computed of two arrays has at most as many bytes as a row says."""
+    return f"""
+define private i1 @stays_small(ptr %a, ptr %b, ptr %row) {{
+entry:
+  %a.axes = call i32 @axes_of(ptr %a)
+  %b.axes = call i32 @axes_of(ptr %b)
+  %fewest = call i32 @llvm.umin.i32(i32 %a.axes, i32 %b.axes)
+  %some = icmp ne i32 %fewest, 0
+  br i1 %some, label %begin, label %yes
+begin:
+{load("below", "%row", ROW.index("below"))}\
+{load("a.lengths", "%a", at.lengths, "ptr")}{load("b.lengths", "%b", at.lengths, "ptr")}\
+{load("dtype", "%a", at.dtype, "ptr")}{load("itemsize", "%dtype", at.itemsize)}\
+  %most = call i32 @llvm.umax.i32(i32 %a.axes, i32 %b.axes)
+  br label %test
+test:
+  %axis = phi i32 [1, %begin], [%axis.next, %multiply]
+  %nbytes = phi i64 [%itemsize, %begin], [%nbytes.next, %multiply]
+  %more = icmp ule i32 %axis, %most
+  br i1 %more, label %multiply, label %counted
+multiply:
+  %a.length = call i64 @length_behind(ptr %a.lengths, i32 %a.axes, i32 %axis)
+  %b.length = call i64 @length_behind(ptr %b.lengths, i32 %b.axes, i32 %axis)
+  %length = call i64 @llvm.umax.i64(i64 %a.length, i64 %b.length)
+  %nbytes.next = mul i64 %nbytes, %length
+  %axis.next = add i32 %axis, 1
+  br label %test
+counted:
+  %small = icmp ule i64 %nbytes, %below
+  ret i1 %small
+yes:
+  ret i1 true
+}}
+define private i64 @length_behind(ptr %lengths, i32 %axes, i32 %behind) {{
+  %there = icmp ule i32 %behind, %axes
+  br i1 %there, label %look, label %none
+look:
+  %place = sub i32 %axes, %behind
+  %axis = zext i32 %place to i64
+{load("length", "%lengths", "%axis")}\
+  ret i64 %length
+none:
+  ret i64 1
+}}
+declare i32 @llvm.umin.i32(i32, i32)
+declare i32 @llvm.umax.i32(i32, i32)
+declare i64 @llvm.umax.i64(i64, i64)
 """
 
 

@@ -336,6 +336,46 @@ def test_jacobian() -> None:
     assert xt.jacobian(lambda x: x[:0])(asarray(1, 2)).shape == (0, 2)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_jacobian_of_more_results_than_arguments(fused: bool) -> None:
+    """Columns are what differences say, and what rows are: of trees, results with axes, and their own gradients."""
+    t = np.linspace(0, 1, 7)
+
+    def model(p: Any, shift: xt.Tensor) -> xt.Tensor:
+        wave = p["height"] * xt.exp(-p["rates"][0] * xt.asarray(t)) * xt.sin(p["rates"][1] * xt.asarray(t))
+        return xt.stack([wave + shift, wave * shift])
+
+    given = {"height": xt.asarray(2.0), "rates": asarray(0.5, 3.0)}, asarray(0.25)
+    both = xt.jacobian(model, (0, 1))
+    for _ in range(3):
+        of_p, of_shift = (xt.fuse(both) if fused else both)(*given)
+    decay, angle = np.exp(-0.5 * t), 3.0 * t
+    height, rates = decay * np.sin(angle), [-t * 2 * decay * np.sin(angle), 2 * t * decay * np.cos(angle)]
+    same(of_p["height"], [height, 0.25 * height])
+    same(of_p["rates"], np.stack([np.stack(rates, -1), 0.25 * np.stack(rates, -1)]))
+    same(of_shift, np.stack([np.ones(7), 2 * height])[..., None])
+    curved = xt.grad(lambda x: xt.sum(xt.jacobian(lambda x: xt.exp(x) * xt.ones(4))(x) ** 2))(xt.asarray(0.5))
+    same(curved, 8 * np.exp(1.0))
+
+
+def test_jacobian_by_rows_where_a_way_back_is_the_users() -> None:
+    """A rule that is not linear, or asks for values, is given the unit cotangents of rows."""
+    seen = []
+
+    @xt.custom_vjp
+    def spread(x: xt.Tensor) -> xt.Tensor:
+        return x * xt.ones(3)
+
+    def backward(kept: Any, g: xt.Tensor) -> tuple[xt.Tensor]:
+        seen.append(g.numpy().tolist())
+        return (xt.sum(xt.clip(g, -0.5, 0.5)),)
+
+    spread.defvjp(lambda x: (x * xt.ones(3), None), backward)
+    same(xt.jacobian(spread)(xt.asarray(2.0)), [0.5, 0.5, 0.5])
+    same(xt.jacobian(xt.checkpoint(spread))(xt.asarray(2.0)), [0.5, 0.5, 0.5])
+    assert seen == np.eye(3).tolist() * 2
+
+
 @pytest.mark.parametrize("f", [lambda x: x * 1j, lambda x: (x, x), lambda x: xt.argsort(x)])
 def test_jacobian_of_what_has_none(f: Any) -> None:
     with pytest.raises(TypeError, match="jacobian: the function must return a real tensor|vjp: the function"):

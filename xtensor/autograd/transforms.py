@@ -290,6 +290,11 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
     The function may be called more than once. Raises TypeError for primals that are no floating-point tensors,
     ValueError for a cotangent of other shape. Source: jax.vjp.
     """
+    return _pulled_back(f, primals)[:2]
+
+
+def _pulled_back(f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Function, Way]:
+    """Return what vjp does, and the way from the results to the primals."""
     entry = _Entry("vjp", primals, [f"argument {n}" for n in range(len(primals))])
     with recording(FULL):
         out = f(*entry.trees)
@@ -298,7 +303,8 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
     shapes, dtypes = [result.shape for result in results], [result.dtype for result in results]
     device = results[0].device if results else None
     entry.close()
-    outside = not entry.is_inside(entry.way([step for step in steps if step is not None]))
+    way = entry.way([step for step in steps if step is not None])
+    outside = not entry.is_inside(way)
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
         leaves = [as_tensor(one, "vjp", "the cotangent", device) for one in flatten(cotangent)[0]]
@@ -313,7 +319,7 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
 
     if not outside:
         entry.leave(out)
-    return out, pull
+    return out, pull, way
 
 
 # ---- forward mode, from two reverse ones: the pullback is linear in its cotangent
@@ -329,22 +335,27 @@ def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> t
     shapes = [as_tensor(one, "jvp", "the primals").shape for one in primal_leaves]
     _check_shapes("jvp", "the tangents", tangent_leaves, shapes)
     out, pull = vjp(f, *primals)
+    pushed = _pushing(out, pull)(tangent_leaves)
+    return out, rebuilt(flatten(out)[1], pushed)
+
+
+def _pushing(out: Any, pull: Function) -> Function:
+    """Return the transpose of a pullback: from a list of tangents to a tuple of those of the leaves of out."""
     leaves, rebuild = flatten(out)
 
     def transposed(*cotangents: Tensor) -> list[Any]:
         return flatten(list(pull(rebuilt(rebuild, cotangents))))[0]
 
     zeros = [xt.zeros(one.shape, dtype=one.dtype, device=one.device) for one in leaves]
-    _, push = vjp(transposed, *zeros)
-    pushed = push(tangent_leaves)
-    return out, rebuilt(rebuild, pushed)
+    return vjp(transposed, *zeros)[1]
 
 
 def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function that computes the derivatives of every element of f's result with respect to arguments.
 
-    For a result of shape s and an argument of shape t: shape s + t, row by row in reverse mode. Complex results are
-    not taken: raises TypeError. Source: jax.jacrev.
+    For a result of shape s and an argument of shape t: shape s + t, row by row in reverse mode, or column by column in
+    forward mode where the arguments have fewer elements than the result. Complex results are not taken: raises
+    TypeError. Source: jax.jacrev, jax.jacfwd.
     """
 
     @wraps(f)
@@ -357,14 +368,49 @@ def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
                 given[number] = one
             return f(*given, **kwargs)
 
-        out, pull = vjp(chosen, *[args[n] for n in numbers])
+        given = [args[n] for n in numbers]
+        out, pull, way = _pulled_back(chosen, given)
         if not isinstance(out, Tensor) or out.dtype.kind != "f":
             raise TypeError(expected("jacobian", "the function", "return a real tensor", getattr(out, "dtype", out)))
-        rows = [pull(_unit(out, place)) for place in range(out.size)]
-        found = tuple(_stacked([row[n] for row in rows], out, args[number]) for n, number in enumerate(numbers))
-        return found if isinstance(argnums, (tuple, list)) else found[0]
+        leaves, rebuild = flatten(given)
+        leaves = [as_tensor(leaf, "jacobian") for leaf in leaves]
+        by_columns = sum([leaf.size for leaf in leaves]) < out.size and _is_linear(way, leaves)
+        found = rebuilt(rebuild, (_columns if by_columns else _rows)(out, pull, leaves))
+        return tuple(found) if isinstance(argnums, (tuple, list)) else found[0]
 
     return call
+
+
+def _is_linear(way: Way, leaves: Sequence[Tensor]) -> bool:
+    """Return whether a way back may be taken forward: what users have written may be linear in no cotangent, or ask for
+    its values, and what is computed again may hold such.
+    """
+    rules = [step.rule for step in way.order if step.rule is not None]
+    own = any(type(pull.function) is _Written for rule in rules for pull in rule.pulls.values())
+    again = any(type(step) is not Step and type(step) is not Leaf for step in way.order)
+    return not own and not again and all(leaf.dtype.kind == "f" for leaf in leaves)
+
+
+def _rows(out: Tensor, pull: Function, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Return the derivatives of a result with respect to leaves, a pull for each element of the result."""
+    if not out.size:
+        return [xt.zeros((*out.shape, *one.shape), dtype=one.dtype, device=one.device) for one in leaves]
+    rows = zip(*[flatten(list(pull(_unit(out, place))))[0] for place in range(out.size)], strict=True)
+    pairs = zip(rows, leaves, strict=True)
+    return [xt.reshape(xt.stack(row), (*out.shape, *leaf.shape)) for row, leaf in pairs]
+
+
+def _columns(out: Tensor, pull: Function, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Return the derivatives of a result with respect to leaves, a push for each element of the leaves."""
+    push, found = _pushing(out, pull), []
+    zeros = [xt.zeros(one.shape, dtype=one.dtype, device=one.device) for one in leaves]
+    for number, leaf in enumerate(leaves):
+        units = [[*zeros[:number], _unit(leaf, place), *zeros[number + 1 :]] for place in range(leaf.size)]
+        columns = [push(one)[0] for one in units]
+        shape = (*out.shape, *leaf.shape)
+        whole = xt.stack(columns, axis=-1) if columns else xt.zeros(shape, dtype=leaf.dtype, device=leaf.device)
+        found.append(xt.astype(xt.reshape(whole, shape), leaf.dtype, copy=False))
+    return found
 
 
 def _unit(like: Tensor, place: int) -> Tensor:
@@ -373,17 +419,6 @@ def _unit(like: Tensor, place: int) -> Tensor:
         flat = xt.zeros(like.size, dtype=like.dtype, device=like.device)
         flat[place] = 1
         return cast(Tensor, xt.reshape(flat, like.shape))
-
-
-def _stacked(rows: list[Any], out: Tensor, argument: Any) -> Any:
-    """Return trees of rows as one tree of stacked rows."""
-    leaves, rebuild = flatten(argument)
-    shapes = [as_tensor(leaf, "jacobian").shape for leaf in leaves]
-    if not rows:
-        return rebuilt(rebuild, [xt.zeros((*out.shape, *s), dtype=out.dtype, device=out.device) for s in shapes])
-    columns = zip(*[flatten(row)[0] for row in rows], strict=True)
-    pairs = zip(columns, shapes, strict=True)
-    return rebuilt(rebuild, [xt.reshape(xt.stack(column), (*out.shape, *shape)) for column, shape in pairs])
 
 
 def hessian(f: Differentiable, argnums: int = 0) -> Function:

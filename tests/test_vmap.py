@@ -136,3 +136,132 @@ def test_gradients_of_rows_by_matrices_run_as_machine_code() -> None:
             np.testing.assert_allclose(one.numpy(), rows, rtol=1e-12, atol=1e-13)
     if host() is not None:
         assert "library" not in str(xt.explain(slopes))
+
+
+# ---- one row for all
+
+
+def calls_of(function: Any, *args: Any, axes: Any = 0) -> tuple[Any, int]:
+    """Return what a mapped function gives in its first call, and how often that called the function."""
+    calls = []
+
+    def counted(*row: Any) -> Any:
+        calls.append(row)
+        return function(*row)
+
+    return xt.vmap(counted, axes)(*args), len(calls)
+
+
+def own_memory(row: xt.Tensor) -> xt.Tensor:
+    """Write into memory that is the row's own: with zeros, unset, and a copy."""
+    zeros, unset, copy = xt.zeros(5), xt.empty(5), xt.asarray(row, copy=True)
+    zeros[1:] += row[:-1]
+    unset[...] = row
+    unset[::2] *= 3
+    copy[-1] = 7
+    return zeros * unset + copy
+
+
+WEIGHTS = xt.asarray(W)
+
+# Functions of a row of five numbers that are done for all rows at once, beside what they are of one in NumPy.
+TOGETHER: dict[str, tuple[Any, Any]] = {
+    "elementwise": (lambda v: xt.tanh(v) * 2 + 1, lambda v: np.tanh(v) * 2 + 1),
+    "other axes": (lambda v: v[:, None] - v[None, :], lambda v: v[:, None] - v[None, :]),
+    "reductions": (
+        lambda v: xt.stack([xt.sum(v), xt.max(v), xt.var(v), xt.sum(xt.sum(v) * xt.ones(()))]),
+        lambda v: np.stack([np.sum(v), np.max(v), np.var(v), np.sum(v)]),
+    ),
+    "places": (lambda v: xt.argmax(v), np.argmax),
+    "views": (
+        lambda v: xt.permute_dims(xt.reshape(xt.flip(xt.concat([v, v[1:]])), (3, 3)), (1, 0))[1:, ::-1],
+        lambda v: np.concatenate([v, v[1:]])[::-1].reshape(3, 3).T[1:, ::-1],
+    ),
+    "products": (
+        lambda v: WEIGHTS[:4, :5] @ v + (v @ WEIGHTS[:5, :4]) * (v @ v),
+        lambda v: W[:4, :5] @ v + (v @ W[:5, :4]) * (v @ v),
+    ),
+    "products of matrices": (
+        lambda v: (v[:, None] * v) @ WEIGHTS[:5, :3] + WEIGHTS[:5, :5] @ (v[:, None] * v[:3]),
+        lambda v: np.outer(v, v) @ W[:5, :3] + W[:5, :5] @ np.outer(v, v[:3]),
+    ),
+    "own memory": (
+        own_memory,
+        lambda v: np.r_[0, v[:-1]] * np.where(np.arange(5) % 2, 1, 3) * v + np.r_[v[:-1], 7],
+    ),
+    "the row itself": (lambda v: (v, v, v[1:])[0], lambda v: v),
+    "no row": (lambda v: WEIGHTS[0], lambda v: W[0]),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", TOGETHER)
+def test_one_row_is_taken_for_all(name: str, axis: int) -> None:
+    function, wanted = TOGETHER[name]
+    rows = RNG.normal(size=(9, 5))
+    given = xt.asarray(np.moveaxis(rows, 0, axis).copy())
+    found, calls = calls_of(function, given, axes=axis)
+    assert calls == 1
+    again = xt.vmap(function, axis)
+    for one in (found, *[again(given) for _ in range(3)]):
+        np.testing.assert_allclose(one.numpy(), np.stack([wanted(row) for row in rows]), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(given.numpy(), np.moveaxis(rows, 0, axis))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda v: xt.sort(v), lambda v: xt.cumulative_sum(v) * 2, lambda v: v * float(xt.max(v)), lambda v: v[v > 0][:1]],
+)
+def test_what_no_rows_have_together_is_done_row_by_row(function: Any) -> None:
+    rows = np.abs(RNG.normal(size=(9, 5)))
+    found, calls = calls_of(function, xt.asarray(rows))
+    assert calls == 9
+    np.testing.assert_array_equal(found.numpy(), np.stack([function(xt.asarray(row)).numpy() for row in rows]))
+
+
+def test_many_rows_are_one_row() -> None:
+    """As many rows as no call could take down one by one, and maps inside of maps."""
+    values = RNG.normal(size=300_000)
+    found, calls = calls_of(lambda x: xt.exp(x) * x, xt.asarray(values))
+    assert calls == 1
+    np.testing.assert_allclose(found.numpy(), np.exp(values) * values, rtol=1e-13)
+    points = RNG.normal(size=(70, 3))
+    distances = xt.vmap(lambda p: xt.vmap(lambda q: xt.sqrt(xt.sum((p - q) ** 2)))(xt.asarray(points)))
+    wanted = np.linalg.norm(points[:, None] - points, axis=-1)
+    for _ in range(3):
+        np.testing.assert_allclose(distances(xt.asarray(points)).numpy(), wanted, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_that_are_written(axis: int) -> None:
+    """What a function writes into its row is written into the argument, whatever it is besides."""
+
+    def update(v: xt.Tensor) -> xt.Tensor:
+        v[1:] *= 2
+        return v[0] + 1
+
+    def sorted_update(v: xt.Tensor) -> xt.Tensor:
+        v[1:] *= 2
+        return xt.sort(v)[0]
+
+    for function in (update, sorted_update):
+        rows = RNG.normal(size=(6, 5))
+        given = xt.asarray(np.moveaxis(rows, 0, axis).copy())
+        mapped = xt.vmap(function, axis)
+        for time in range(1, 4):
+            mapped(given)
+            factors = np.r_[1.0, [2.0**time] * 4]
+            np.testing.assert_allclose(given.numpy(), np.moveaxis(rows * factors, 0, axis), rtol=1e-13)
+
+
+def test_results_of_rows_have_memory_of_their_own() -> None:
+    given = xt.asarray(RNG.normal(size=(6, 5)))
+    before = given.numpy().copy()
+    mapped = xt.vmap(lambda v: (v, v, 2 * v, v[1:]))
+    for _ in range(3):
+        for one in mapped(given):
+            one[...] = 99.0
+        np.testing.assert_array_equal(given.numpy(), before)
+        first, second, *_ = mapped(given)
+        first[...] = 1.0
+        np.testing.assert_array_equal(second.numpy(), before)

@@ -1,19 +1,19 @@
-"""A function of one sample, called for all samples: row after row, which a capture runs together.
-
-There are no rules of batching: what rows do alike is compiled once by the capture, and run in one call of machine code.
+"""A function of one sample, called for all samples: once for all rows where its steps allow that (batching.py), else row
+after row, which a capture runs together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from sys import maxsize
-from typing import Any
+from typing import Any, cast
 
 from ..autograd.rules import xt
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import flatten, rebuilt
+from .batching import Batch
 from .capture import Fused
 
 Axes = int | None | Sequence[int | None]
@@ -23,8 +23,9 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
 
     function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
-    function may do here: the first call runs it once a row, and takes that down as `xt.fuse` does; further ones run all
-    rows in few calls of machine code. What cannot be captured runs row by row each time (`why` says so).
+    function may do here. The first call runs it for the first row and takes that down as `xt.fuse` does; where it does
+    elementwise functions, reductions, views, products of matrices and writes, its steps are done for all rows at once,
+    else it is run for each row. What cannot be captured runs row by row each time (`why` says so).
     in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
     their rows along axis 0. out_axes: where the axis of the rows is put in each result.
 
@@ -43,10 +44,17 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
         if any(axis is not None and not isinstance(axis, int) for axis in axes):
             raise TypeError(expected("vmap", "in_axes", "be an integer or None for each argument", in_axes))
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
-        rows = [flatten(_call(function, parts, row)) for row in range(_length(parts))]
-        columns = zip(*[leaves for leaves, _ in rows], strict=True)
-        joined = [xt.stack([as_tensor(x, "vmap", "a result") for x in one], axis=out_axes) for one in columns]
-        return rebuilt(rows[0][1], joined)
+        tensors = [x for leaves, _ in parts for x in leaves or ()]
+        length = _length(tensors)
+        batch = Batch.of(tensors, length)
+        alone = [x[0] for x in tensors] if batch is None else batch.alone
+        leaves, rebuild = flatten(_call(function, parts, alone))
+        columns = None if batch is None else batch.columns(leaves)
+        if columns is None:
+            others = [flatten(_call(function, parts, [x[row] for x in tensors]))[0] for row in range(1, length)]
+            both = zip(leaves, *others, strict=True)
+            columns = [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both]
+        return rebuilt(rebuild, [_in_front(one, out_axes) for one in columns])
 
     mapped.__dict__["__wrapped__"] = function
     mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
@@ -65,16 +73,24 @@ def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[
     return [xt.moveaxis(x, axis, 0) for x in tensors], rebuild
 
 
-def _length(parts: Sequence[tuple[list[Tensor] | None, Any]]) -> int:
+def _in_front(x: Tensor, axis: int) -> Tensor:
+    """Return results with the axis of the rows, which is in front, where it is wanted."""
+    return x if axis == 0 else cast(Tensor, xt.moveaxis(x, 0, axis).copy())
+
+
+def _length(tensors: Sequence[Tensor]) -> int:
     """Return how many rows all arguments have."""
-    lengths = sorted({x.shape[0] for leaves, _ in parts for x in leaves or ()})
+    lengths = sorted({x.shape[0] for x in tensors})
     if len(lengths) != 1 or not lengths[0]:
         must = "have one length along the mapped axes, of at least 1"
         raise ValueError(expected("vmap", "the arguments", must, lengths or "none that is mapped"))
     return lengths[0]
 
 
-def _call(function: Callable[..., Any], parts: Sequence[tuple[list[Tensor] | None, Any]], row: int) -> Any:
-    """Call a function with one row of its arguments."""
-    *args, given = [rebuilt(rebuild, [x[row] for x in leaves or ()]) for leaves, rebuild in parts]
+def _call(
+    function: Callable[..., Any], parts: Sequence[tuple[list[Tensor] | None, Any]], rows: Sequence[Tensor]
+) -> Any:
+    """Call a function with one row of each tensor of its arguments."""
+    row = iter(rows)
+    *args, given = [rebuilt(rebuild, [next(row) for _ in leaves or ()]) for leaves, rebuild in parts]
     return function(*args, **given)

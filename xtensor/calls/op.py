@@ -321,7 +321,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         raise
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
-        result = _record(op, operands, {}, shape, dtype, device)
+        result = node_later(op, operands, {}, shape, dtype, device)
         node: Any = result._data
         result_dtypes[node.signature] = node.dtype
         return result
@@ -406,7 +406,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
             return composed
     dtype = _dtype_of(op, (x.dtype,), params)
     _remember_reduction(op, x, values, (params, (shape, dtype)))
-    return _record(op, (x,), params, shape, dtype, x.device)
+    return node_later(op, (x,), params, shape, dtype, x.device)
 
 
 def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
@@ -529,7 +529,7 @@ def fits(scalar: Any, kinds: tuple[Any, ...]) -> bool:
     return all(info.min <= scalar <= info.max for info in integers) and -(1 << 63) <= scalar < 1 << 63
 
 
-def _record(
+def node_later(
     op: Any, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node."""
@@ -569,7 +569,7 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
         return None
     if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None
-    return _record(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+    return node_later(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
 
 
 def library_later(
@@ -584,7 +584,7 @@ def library_later(
         return None
     if limits.pinned_limit is not None and prod(shape) * dtype.itemsize > limits.pinned_limit:
         return None
-    return _record(op, operands, params, shape, dtype, common_device(op.name, operands))
+    return node_later(op, operands, params, shape, dtype, common_device(op.name, operands))
 
 
 def contraction_later(
@@ -603,7 +603,7 @@ def contraction_later(
     if dtype.char not in "fd" or not worth_recording(limits, nbytes, False) or exposed_memory(operands):
         return None
     device = common_device(op.name, operands)
-    return _record(op, operands, params, shape, dtype, device) if device is CPU_DEVICE and can_generate() else None
+    return node_later(op, operands, params, shape, dtype, device) if device is CPU_DEVICE and can_generate() else None
 
 
 def _direct(

@@ -93,6 +93,18 @@ class Evaluated(NamedTuple):
     spots: dict[int, Spot]
     into: tuple[int, ...]
 
+    def whole(self, number: int) -> int:
+        """Return the value whose memory a result lies in."""
+        while True:
+            node = self.trace.values[number]
+            if type(node.op) is not View:
+                return number
+            (whole,) = self.trace.arguments[number]
+            layout = self.metas[whole].layout
+            if node.op.layout(layout, node.dtype.itemsize, **node.params) is None or whole not in self.trace.arguments:
+                return number
+            number = whole
+
 
 class Alike(NamedTuple):
     """What evaluations of one plan over operands that lie alike have in common. trace: of one of them, without memory;

@@ -13,7 +13,6 @@ from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
-from ..graph.node import View
 from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
@@ -229,7 +228,7 @@ class _Joined:
                     where[number] = self._where(spot)
                     leaves.append(self._leaf(spot, number))
             else:
-                fresh[spot.root] = self._whole(step, number)
+                fresh[spot.root] = step.whole(number)
         base = builder.numbers
         for root, number in fresh.items():
             if root in self.own:
@@ -252,18 +251,6 @@ class _Joined:
         argument = self.roots[spot.root].argument
         begin = APART * -(spot.root + 1) if argument is None else self.captured.begins[argument]
         return begin + spot.after
-
-    def _whole(self, step: Evaluated, number: int) -> int:
-        """Return the value whose memory a result lies in."""
-        while True:
-            node = step.trace.values[number]
-            if type(node.op) is not View:
-                return number
-            (whole,) = step.trace.arguments[number]
-            layout = step.metas[whole].layout
-            if node.op.layout(layout, node.dtype.itemsize, **node.params) is None or whole not in step.trace.arguments:
-                return number
-            number = whole
 
     def _call(self, step: Called) -> None:
         """Enter a call of a function of native arrays."""

@@ -1,0 +1,329 @@
+"""Batching: what a function did for one row, done for all rows at once.
+
+The function is called for the first row, which a capture takes down. Its steps are then taken again over tensors with
+the rows in front: of the few kinds of nodes that graphs are made of, elementwise functions keep their shapes aligned,
+reductions and views have their axes moved by one, and products of matrices become one of all rows. Where a step is none
+of these, as a call of the library's, the function is called row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
+
+from ..autograd.rules import xt
+from ..autograd.tape import OFF, recording
+from ..base.layout import Layout, axes_of
+from ..graph.node import Node, View
+from ..storage.blob import TBlob
+from ..storage.storage import Storage, watchers, watching
+from ..tensor.face import Tensor, evaluate, face
+from ..tensor.operands import as_tensor
+from .op import node_later, reduce
+
+if TYPE_CHECKING:
+    from ..run.capture import Called, Capture, Evaluated, Place, Spot
+    from .op import Op
+
+# Rows from which on one of them is taken down and not all.
+FEWEST_ROWS = 4
+
+# Reductions that find places.
+_SEARCHES = ("argmax", "argmin")
+
+
+class _StayApartError(Exception):
+    """Rows are to be computed one by one."""
+
+
+class Value(NamedTuple):
+    """A tensor, or a scalar, of one row. whole: whether it has the rows in front, or is the same for every row."""
+
+    tensor: Any
+    whole: bool
+
+    @property
+    def ndim(self) -> int:
+        """Return the axes that it has for one row."""
+        return self.tensor.ndim - self.whole if isinstance(self.tensor, Tensor) else 0
+
+    def at_least(self, ndim: int) -> Any:
+        """Return the tensor with as many axes behind the rows' that it broadcasts as one row does."""
+        missing = ndim - self.ndim
+        if not self.whole or missing <= 0:
+            return self.tensor
+        first, *own = self.tensor.shape
+        return xt.reshape(self.tensor, (first, *(1,) * missing, *own))
+
+
+class Batch:
+    """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own."""
+
+    def __init__(self, capture: Capture, tensors: Sequence[Tensor], rows: int) -> None:
+        self._capture, self._rows, self._given = capture, rows, tensors
+        self._wholes = [_packed(x) for x in tensors]
+        self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
+        evaluate(*self._wholes, *self.alone)
+        self._begin, self._roots = len(capture.steps), len(capture.roots)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor], rows: int) -> Batch | None:
+        """Return the rows of some tensors where they may be done at once, as they are taken down; else None."""
+        capture: Any = watching() if watchers else None
+        if capture is None or capture.reason or rows < FEWEST_ROWS or any(x.requires_grad for x in tensors):
+            return None
+        batch = cls(capture, tensors, rows)
+        return None if capture.reason else batch
+
+    def columns(self, leaves: Sequence[Any]) -> list[Tensor] | None:
+        """Return what all rows make of what the first one has made, with the rows in front; None where they have to be
+        computed one by one, for which the first one was: then what that wrote into its own row is written back.
+        """
+        capture = self._capture
+        evaluate(*[leaf for leaf in leaves if isinstance(leaf, Tensor)])
+        found, end = None, len(capture.steps)
+        if not capture.reason and not any(leaf.requires_grad for leaf in leaves if isinstance(leaf, Tensor)):
+            with recording(OFF):
+                found = self._columns(leaves, end)
+        if found is None:
+            self._put_back()
+        return found
+
+    def _columns(self, leaves: Sequence[Any], end: int) -> list[Tensor] | None:
+        capture = self._capture
+        steps = capture.steps[self._begin : end]
+        lifted = _Lifted(capture, self._rows, self._roots, steps)
+        try:
+            for whole, one in zip(self._wholes, self.alone, strict=True):
+                lifted.enter(capture.spot_of(one.blob).root, whole)
+            for step in steps:
+                lifted.take(step)
+            found = [lifted.of_leaf(leaf) for leaf in leaves]
+        except _StayApartError:
+            del capture.steps[end:]
+            return None
+        for x, one in zip(self._given, self.alone, strict=True):
+            lifted.write_back(capture.spot_of(one.blob).root, x)
+        capture.taped += self._rows * len(steps)  # a plain call is one for each row
+        del capture.steps[self._begin : end]
+        return found
+
+    def _put_back(self) -> None:
+        """Write what was written into copies of the first row to that row itself."""
+        for x, one in zip(self._given, self.alone, strict=True):
+            spot = None if self._capture.reason else self._capture.spot_of(one.blob)
+            if spot is None or spot.root in self._capture.written_roots:
+                x[0, ...] = one
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Return a tensor in C order, itself if it is."""
+    evaluate(x)
+    return x if x.is_contiguous else x.copy()
+
+
+class _Lifted:
+    """Steps of one row, taken over all rows.
+
+    values: by the root of the memory that they lie in for one row. first: the root from which on memory is the row's
+    own; steps: that are to be taken.
+    """
+
+    def __init__(self, capture: Capture, rows: int, first: int, steps: Sequence[Evaluated | Called]) -> None:
+        self.values: dict[int, Value] = {}
+        self._rows, self._capture, self._first = rows, capture, first
+        self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
+        self._owners: dict[int, tuple[Storage, Place]] = {}
+        self._returned: set[int] = set()
+        for owner, places in list(capture._numbers.items()):
+            self._owners.update({place.root: (owner, place) for place in places})
+
+    def enter(self, root: int, whole: Tensor) -> None:
+        """Enter an argument: the memory that its first row has been copied to stands for that of all rows, or for a
+        copy of that where it is written.
+        """
+        self.values[root] = Value(whole.copy() if root in self._written else whole, True)
+        self._returned.add(root)
+
+    def write_back(self, root: int, x: Tensor) -> None:
+        """Write into an argument what was written into its copy."""
+        if root in self._written:
+            x[...] = self.values[root].tensor
+
+    def of_leaf(self, leaf: Any) -> Tensor:
+        """Return what is returned of all rows, in memory of its own."""
+        if not isinstance(leaf, Tensor):
+            return _repeated(as_tensor(leaf, "vmap", "a result"), self._rows)
+        spot = self._capture.spot_of(leaf.blob)
+        value = self._seen(spot)
+        if not value.whole:
+            return _repeated(value.tensor, self._rows)
+        is_alone = value is self.values[spot.root] and spot.root not in self._returned
+        self._returned.add(spot.root)
+        return value.tensor if is_alone else cast(Tensor, value.tensor.copy())
+
+    def take(self, step: Evaluated | Called) -> None:
+        """Take a step over all rows."""
+        if not _is_evaluated(step):
+            raise _StayApartError
+        trace, values = step.trace, dict[int, Value]()
+        for number, value in enumerate(trace.values):
+            if number not in trace.arguments:
+                spot = step.spots.get(number)
+                values[number] = Value(value, False) if spot is None else self._seen(spot)
+        for number, node in trace.nodes():
+            values[number] = self._made(node, [values[one] for one in trace.arguments[number]])
+        for number, spot in step.spots.items():
+            if number in step.into:
+                self._write(spot, values[number])
+            elif number in trace.arguments:
+                self._keep(step, number, spot, values)
+
+    def _keep(self, step: Evaluated, number: int, spot: Spot, values: dict[int, Value]) -> None:
+        """Remember a result by its memory, or by that of what it is a view of."""
+        if spot.root in self.values:
+            return
+        whole = step.whole(number)
+        meta = step.metas[whole]
+        if not meta.layout.is_contiguous(meta.dtype.itemsize):
+            raise _StayApartError
+        self.values[spot.root] = values[whole]
+
+    def _write(self, spot: Spot, value: Value) -> None:
+        if spot.root not in self.values and spot.root >= self._first:
+            self.values[spot.root] = Value(self._own(spot.root), True)
+        target = self.values.get(spot.root)
+        if target is None or not target.whole:  # memory that all rows share
+            raise _StayApartError
+        self._seen(spot).tensor[...] = value.at_least(len(spot.meta.shape))
+
+    def _own(self, root: int) -> Tensor:
+        """Return memory of all rows that begins as that of one: with the contents of a constant, or unset."""
+        _, constant, nbytes = self._capture.roots[root]
+        if constant is None:
+            return cast(Tensor, xt.empty((self._rows, nbytes), dtype=xt.uint8, device=self._capture.device))
+        if not constant.is_contiguous:
+            raise _StayApartError
+        return _repeated(face(constant), self._rows)
+
+    def _seen(self, spot: Spot) -> Value:
+        """Return what a spot shows, of all rows where it differs between them."""
+        value, meta = self.values.get(spot.root), spot.meta
+        if value is None:
+            return Value(self._shared(spot), False)
+        x, rows = value.tensor, self._rows
+        shape = (rows, *meta.shape) if value.whole else meta.shape
+        if x.shape == shape and x.dtype == meta.dtype and meta.layout.is_contiguous(meta.dtype.itemsize):
+            return value
+        evaluate(x)
+        strides = (x.nbytes // rows, *meta.layout.strides) if value.whole else meta.layout.strides
+        layout = Layout(shape, strides, x.blob.layout.offset + spot.after)
+        return Value(x.viewed(layout, dtype=meta.dtype), value.whole)
+
+    def _shared(self, spot: Spot) -> Tensor:
+        """Return what a spot shows of memory that was there before, or is a constant, and that no row writes."""
+        capture, meta = self._capture, spot.meta
+        constant = capture.roots[spot.root].constant
+        if spot.root in self._written and spot.root < self._first:
+            raise _StayApartError
+        if constant is not None:
+            blob = constant.view(Layout(meta.shape, meta.layout.strides, constant.layout.offset + spot.after))
+            blob.fixed = True
+            return face(blob)
+        if spot.root not in self._owners or spot.root >= self._first:
+            raise _StayApartError
+        owner, place = self._owners[spot.root]
+        layout = Layout(meta.shape, meta.layout.strides, place.begin + spot.after)
+        return face(TBlob(owner, meta.dtype, layout, capture.device))
+
+    # ---- nodes
+
+    def _made(self, node: Node, given: Sequence[Value]) -> Value:
+        """Return what a node is of all rows, or of one where no operand differs between them."""
+        whole = any(value.whole for value in given)
+        if type(node.op) is View:
+            return Value(self._view(node, given[0]), whole)
+        if node.op.name == "matmul":
+            return Value(_product(node, *given), whole)
+        if node.op.kind == "elementwise":
+            shape = (self._rows, *node.shape) if whole else node.shape
+            operands = tuple([value.at_least(len(node.shape)) for value in given])
+            return Value(node_later(node.op, operands, node.params, shape, node.dtype, node.device), whole)
+        if node.op.kind == "reduction":
+            return Value(_reduced(node, given[0]), whole)
+        raise _StayApartError
+
+    def _view(self, node: Node, value: Value) -> Tensor:
+        op, given = node.op, node.params["given"]
+        assert type(op) is View
+        x = value.at_least(len(given)) if op.way == "broadcast_to" else value.tensor
+        found: Tensor = WAYS[op.way](x, self._moved(op.way, given) if value.whole else given)
+        return found
+
+    def _moved(self, way: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the parameter of a view where the rows are in front."""
+        if way in ("reshape", "broadcast_to"):
+            return (self._rows, *given)
+        if way == "index":
+            return ((slice, None, None, None), *given)
+        axes = [axis + 1 for axis in given]
+        return (0, *axes) if way == "permute" else tuple(axes)
+
+
+# The functions that make views, by their ways; parameters are those of nodes.
+WAYS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "insert": lambda x, given: xt.expand_dims(x, axis=given),
+    "drop": lambda x, given: xt.squeeze(x, axis=given),
+    "flip": lambda x, given: xt.flip(x, axis=given),
+    "permute": lambda x, given: xt.permute_dims(x, given),
+    "reshape": lambda x, given: xt.reshape(x, given),
+    "broadcast_to": lambda x, given: xt.broadcast_to(x, given),
+    "index": lambda x, given: x[tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])],
+}
+
+
+def _repeated(x: Tensor, rows: int) -> Tensor:
+    """Return a tensor for each row."""
+    return cast(Tensor, xt.broadcast_to(x, (rows, *x.shape)).copy())
+
+
+def _is_evaluated(step: Evaluated | Called) -> TypeGuard[Evaluated]:
+    return hasattr(step, "trace")
+
+
+def _reduced(node: Node, value: Value) -> Tensor:
+    """Return a reduction of the axes of each row."""
+    axis, ndim = node.params["axis"], value.ndim
+    if value.whole and node.op.name in _SEARCHES:
+        if axis is None and ndim != 1:  # a place among all elements
+            raise _StayApartError
+        axis = 1 if axis is None else axis + 1
+    elif value.whole:
+        axis = tuple([one + 1 for one in axes_of(axis, ndim)])
+    return reduce(cast("Op", node.op), value.tensor, {**node.params, "axis": axis})
+
+
+def _product(node: Node, a: Value, b: Value) -> Tensor:
+    """Return a product of matrices: one of all rows where only one operand differs between them."""
+    a, b = [_turned(*pair) for pair in zip((a, b), node.params["turned"], strict=True)]
+    ways = a.ndim, b.ndim
+    if not (a.whole or b.whole) or (a.whole and ways == (1, 2) and not b.whole):
+        return cast(Tensor, xt.matmul(a.tensor, b.tensor))
+    if a.whole and not b.whole and a.ndim == 2 and b.ndim <= 2:
+        flat = xt.reshape(a.tensor, (-1, a.tensor.shape[-1]))
+        return cast(Tensor, xt.reshape(xt.matmul(flat, b.tensor), (*a.tensor.shape[:2], *b.tensor.shape[1:])))
+    if b.whole and not a.whole and ways == (2, 1):
+        return cast(Tensor, xt.matmul(b.tensor, xt.matrix_transpose(a.tensor)))
+    if a.ndim > 2 or b.ndim > 2:
+        raise _StayApartError
+    x = xt.expand_dims(a.tensor, axis=-2) if a.ndim == 1 else a.tensor
+    y = xt.expand_dims(b.tensor, axis=-1) if b.ndim == 1 else b.tensor
+    found = xt.matmul(x, y)
+    return cast(Tensor, xt.reshape(found, (max(found.shape[0], 1), *node.shape)))
+
+
+def _turned(value: Value, is_turned: bool) -> Value:
+    if not is_turned:
+        return value
+    turned = xt.matrix_transpose(value.tensor)
+    return Value(xt.conj(turned) if turned.dtype.kind == "c" else turned, value.whole)

@@ -265,3 +265,47 @@ def test_results_of_rows_have_memory_of_their_own() -> None:
         first, second, *_ = mapped(given)
         first[...] = 1.0
         np.testing.assert_array_equal(second.numpy(), before)
+
+
+# Functions of a namespace, its gradient and map, to functions of points, weights and a vector that give a number.
+LOSSES: dict[str, Any] = {
+    "network": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.mean(vmap(lambda one: xp.sum(xp.tanh(xp.matmul(w, one) + v) ** 2))(x))
+    ),
+    "row and whole": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(v[0] * vmap(lambda one: xp.exp(-xp.sum((x - one) ** 2, axis=-1)))(x))
+    ),
+    "gradients of rows": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(vmap(grad(lambda one: xp.sum(xp.tanh(xp.matmul(w, one)) * v)))(x) ** 2)
+    ),
+    "several results": lambda xp, grad, vmap: (
+        lambda x, w, v: sum(
+            xp.sum(found * (place + 1) * xp.sum(w))
+            for place, found in enumerate(vmap(lambda one: (one[0] * v, xp.sum(one) ** 2, one))(x))
+        )
+    ),
+    "map in a map": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(vmap(lambda one: vmap(lambda row: xp.tanh(xp.sum(row * one)))(w) * v)(x))
+    ),
+    "one by one": lambda xp, grad, vmap: lambda x, w, v: xp.sum(vmap(lambda one: xp.sort(xp.matmul(w, one)) * v)(x)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_through_maps(name: str) -> None:
+    """First and second ones beside JAX's, plain and captured: of rows, and of what all rows take."""
+    jax = pytest.importorskip("jax")
+    given = [RNG.normal(size=shape) for shape in ((9, 5), (4, 5), (4,))]
+    ours, theirs = LOSSES[name](xt, xt.grad, xt.vmap), LOSSES[name](jax.numpy, jax.grad, jax.vmap)
+
+    def slopes(xp: Any, grad: Any, f: Any) -> list[Any]:
+        first = grad(f, argnums=(0, 1, 2))
+        return [first, grad(lambda x, w, v: sum(xp.sum(one**2) for one in first(x, w, v)), argnums=(0, 1, 2))]
+
+    for one, other in zip(slopes(xt, xt.grad, ours), slopes(jax.numpy, jax.grad, theirs), strict=True):
+        with jax.enable_x64(True):
+            wanted = [np.asarray(g) for g in other(*map(jax.numpy.asarray, given))]
+        fused = xt.fuse(one, strict=True)
+        for function in (one, fused, fused, fused):
+            for found, g in zip(function(*map(xt.asarray, given)), wanted, strict=True):
+                np.testing.assert_allclose(found.numpy(), g, rtol=1e-10, atol=1e-10 * abs(g).max())

@@ -70,7 +70,7 @@ class Batch:
     def of(cls, tensors: Sequence[Tensor], rows: int) -> Batch | None:
         """Return the rows of some tensors where they may be done at once, as they are taken down; else None."""
         capture: Any = watching() if watchers else None
-        if capture is None or capture.reason or rows < FEWEST_ROWS or any(x.requires_grad for x in tensors):
+        if capture is None or capture.reason or rows < FEWEST_ROWS:
             return None
         batch = cls(capture, tensors, rows)
         return None if capture.reason else batch
@@ -82,7 +82,7 @@ class Batch:
         capture = self._capture
         evaluate(*[leaf for leaf in leaves if isinstance(leaf, Tensor)])
         found, end = None, len(capture.steps)
-        if not capture.reason and not any(leaf.requires_grad for leaf in leaves if isinstance(leaf, Tensor)):
+        if not capture.reason:
             with recording(OFF):
                 found = self._columns(leaves, end)
         if found is None:

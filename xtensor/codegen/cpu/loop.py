@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...base.dtypes import is_generated
+from ...base.dtypes import DType, is_generated
 from ...plan.costs import ALIVE_TWICE, FUNCTIONS
 from ...plan.program import Program, Reduction, Step
 from ...storage.pool import ALIGNMENT
 from .. import element
 from . import complex as pairs
-from .accumulators import ACCUMULATED, TURNS, combine, join, start, term_of, turns_of
+from .accumulators import ACCUMULATED, TURNS, combine, held, join, result_of, start, term_of, turns_of
 from .complex import Complex, Value, cast, named, parts_of, splat
 from .moves import CROSSWISE, SAME, Form, Moves, memory_type
 from .primitives import PRIMITIVES, LacksError, divisor, small_power
@@ -110,7 +110,7 @@ class Loop(Moves):
         if self.form.strip:
             before = self._fetch_rows(before, begin)
         starts = [
-            [splat(self.writer, start(one), one.dtype)] * turns_of(one, self.form.lanes)
+            [splat(self.writer, start(one), self._held(one))] * turns_of(one, self.form.lanes)
             for one in self.program.reductions
         ]
         back, entries = "next", ""
@@ -348,12 +348,15 @@ class Loop(Moves):
 
     # ---- reductions of a row
 
+    def _held(self, reduction: Reduction) -> DType:
+        return held(reduction, self.program.widest_part)
+
     def _open_reductions(self, name: str, starts: list[list[Value]], before: str, back: str) -> list[list[Value]]:
         """Write the accumulators of a loop, which begin with others from the block before; return them."""
         found = []
         for place, reduction in enumerate(self.program.reductions):
             names = [*(f"%{name}{place}.{turn}" for turn in range(len(starts[place]))), f"%{name}{place}.new"]
-            turns = [named(self.writer, one, reduction.dtype) for one in names]
+            turns = [named(self.writer, one, self._held(reduction)) for one in names]
             for turn, begin in enumerate(starts[place]):
                 for one, source, first in zip(*map(parts_of, (*turns[turn : turn + 2], begin)), strict=True):
                     self.lines.append(
@@ -366,8 +369,8 @@ class Loop(Moves):
         """Write what each accumulator becomes in a whole round."""
         terms = []
         for place, reduction in enumerate(self.program.reductions):
-            accumulator = named(self.writer, f"%{name}{place}.0", reduction.dtype)
-            terms.append(combine(reduction, accumulator, term_of(reduction, values[reduction.arg])))
+            accumulator = named(self.writer, f"%{name}{place}.0", self._held(reduction))
+            terms.append(combine(reduction, accumulator, term_of(reduction, values[reduction.arg], accumulator.dtype)))
         self.written()
         return terms
 
@@ -388,11 +391,11 @@ class Loop(Moves):
         for place, reduction in enumerate(self.program.reductions):
             last = turns_of(reduction, self.form.lanes) - 1
             turns = [f"%acc{place}.{turn + 1}" for turn in range(last)] + [f"%acc{place}.new"]
-            vectors = [named(self.writer, name, reduction.dtype) for name in turns]
+            vectors = [named(self.writer, name, self._held(reduction)) for name in turns]
             while (half := len(vectors) // 2) > 0:
                 vectors = [join(reduction, a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
-            across: Any = self._across_lanes(reduction, vectors[0])
-            results.append(self.first_lane(~across if reduction.op.name == "all" else across, f"result{place}"))
+            across = result_of(reduction, self._across_lanes(reduction, vectors[0]))
+            results.append(self.first_lane(across, f"result{place}"))
         return results
 
     def _across_lanes(self, reduction: Reduction, vector: Value) -> Value:

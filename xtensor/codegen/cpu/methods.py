@@ -142,7 +142,7 @@ unknown:
 define private ptr @operand(ptr %a, ptr %y, ptr %row, i1 %itself) {{
 {given("Tensor", "Py_IncRef")}{of_row("items")}{sure("tensor", "@is(ptr %y, ptr %Tensor)", "face", "number")}\
 {found("b", "@array_of(ptr %y)", "sized", "unknown")}\
-{sure("small", "@is_small(ptr %b, ptr %row)", "single", "unknown")}\
+{sure("small", "@is_small(ptr %b, ptr %row)", "alone", "unknown")}\
 {sure("near", "@stays_small(ptr %a, ptr %b, ptr %row)", "hold", "unknown")}\
   call void %Py_IncRef(ptr %b)
   ret ptr %b

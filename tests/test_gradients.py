@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from tests.samples import Array, Sample, complexes, normal, samples
+from tests.samples import Array, Sample, complexes, function_by_function, normal, samples
 from xtensor.autograd import check_grads
 from xtensor.autograd.rules import RULES
 from xtensor.calls.op import REGISTRY
@@ -83,10 +83,8 @@ OF_MEMORY = words("view flat_2d")
 
 SAMPLES = list(samples())
 PLACES = {id(sample): place for place, sample in enumerate(SAMPLES)}
-every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=str)
-every_numeric_sample = pytest.mark.parametrize(
-    "sample", [sample for sample in SAMPLES if sample.function not in OF_MEMORY], ids=str
-)
+every_sample = function_by_function(SAMPLES)
+every_numeric_sample = function_by_function(sample for sample in SAMPLES if sample.function not in OF_MEMORY)
 every_function = pytest.mark.parametrize("name", sorted(DIFFERENTIABLE | STEPS))
 
 
@@ -208,7 +206,7 @@ def test_first_order(sample: Sample) -> None:
     check_grads(of(sample), sample.args, order=1)
 
 
-@pytest.mark.parametrize("sample", [one for one in SAMPLES if one.second], ids=str)
+@function_by_function(one for one in SAMPLES if one.second)
 def test_second_order(sample: Sample) -> None:
     """Gradients of gradients as well."""
     check_grads(of(sample), sample.args, order=2)
@@ -243,10 +241,8 @@ def test_layouts(sample: Sample, layout: Callable[[Array], Any]) -> None:
     assert_close(gradients(of(sample), [layout(a) for a in sample.args]), expected_of(sample), 1e-9)
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [one for one in SAMPLES if not one.function.startswith("linalg.") and one.function not in OF_MEMORY],
-    ids=str,
+@function_by_function(
+    one for one in SAMPLES if not one.function.startswith("linalg.") and one.function not in OF_MEMORY
 )
 def test_broadcast_arguments(sample: Sample) -> None:
     """Neither does it that they repeat in memory (equal rows would make matrices singular)."""

@@ -255,6 +255,14 @@ def test_empty(shape: tuple[int, ...], outputs: int) -> None:
     np.testing.assert_array_equal(nothing.numpy(), np.ones((2, 4, 6, 6)))
 
 
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+def test_nothing_is_left_of_a_transposed_convolution(lazy: Any) -> None:
+    """Of which all is padding, along one axis."""
+    with xt.options(lazy=lazy):
+        found = conv_transpose(xt.ones((1, 4, 13, 2)), xt.ones((4, 1, 3, 1)), padding=(0, 1), groups=4)
+        assert found.numpy().shape == (1, 4, 15, 0)
+
+
 def test_impulse_response_of_dilation() -> None:
     """A single one comes out as the window, spread by the dilation (a test of the ancestor's)."""
     x, w = np.zeros((1, 1, 11, 11)), normal(1, 1, 3, 3)

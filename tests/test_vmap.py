@@ -309,3 +309,109 @@ def test_gradients_through_maps(name: str) -> None:
         for function in (one, fused, fused, fused):
             for found, g in zip(function(*map(xt.asarray, given)), wanted, strict=True):
                 np.testing.assert_allclose(found.numpy(), g, rtol=1e-10, atol=1e-10 * abs(g).max())
+
+
+# ---- what one row alone does not show
+
+
+def check_rows(function: Any, *args: Any, axes: Any = 0) -> None:
+    """Compare captured calls with what a function gives for each row, in copies of the arguments."""
+    given = [xt.asarray(one, copy=True) for one in args]
+    whole = [axes] * len(args) if axes == 0 else axes
+    rows = next(len(one) for one, axis in zip(args, whole, strict=True) if axis == 0)
+    mapped = xt.vmap(function, axes)
+    for _ in range(3):
+        wanted = [
+            function(*[xt.asarray(x[row] if axis == 0 else x) for x, axis in zip(args, whole, strict=True)]).numpy()
+            for row in range(rows)
+        ]
+        np.testing.assert_allclose(mapped(*given).numpy(), np.stack(wanted), rtol=1e-13, atol=1e-13)
+
+
+NUMBERS = np.arange(5.0)
+
+
+def test_constants_of_numpy_and_empty_products() -> None:
+    rows = RNG.normal(size=(6, 5))
+    check_rows(lambda v: v * xt.asarray(NUMBERS) + xt.sum(v * xt.asarray(NUMBERS[::2])[0]), rows)
+    found = xt.vmap(lambda v: v @ xt.zeros((0, 3)))(xt.zeros((4, 2, 0)))
+    np.testing.assert_array_equal(found.numpy(), np.zeros((4, 2, 3)))
+
+
+def test_what_was_pending_outside_is_computed_once() -> None:
+    """What the first row computes for others, who use it afterwards: whole, as a view, inside another map."""
+    x = RNG.normal(size=(6, 5))
+
+    @xt.fuse
+    def outer(x: xt.Tensor) -> xt.Tensor:
+        y = xt.exp(x)
+        view = y[1:]
+
+        def row(v: xt.Tensor) -> xt.Tensor:
+            view.evaluate()
+            return v * y[0] + y[1, 2]
+
+        return xt.vmap(row)(x) + y + view[0]
+
+    inner = xt.vmap(lambda v: (lambda y: xt.vmap(lambda q: q * xt.sum(y))(v) + y)(xt.exp(v)))
+    e = np.exp(x)
+    for _ in range(4):
+        np.testing.assert_allclose(outer(xt.asarray(x)).numpy(), x * e[0] + e[1, 2] + e + e[1], rtol=1e-13)
+        np.testing.assert_allclose(inner(xt.asarray(x)).numpy(), x * e.sum(1, keepdims=True) + e, rtol=1e-13)
+
+
+def test_gradients_are_those_of_the_moment() -> None:
+    """What the function reads besides its rows may be bound anew, or written, before anybody goes back."""
+    ones, rows = xt.ones(5), xt.ones((6, 5))
+
+    def loop(w: xt.Tensor, x: xt.Tensor, s: xt.Tensor) -> xt.Tensor:
+        total = xt.asarray(0.0)
+        for k in range(2):
+            total = total + xt.sum(xt.vmap(lambda row: (k + 1.0) * xt.sum(w * row * s))(x))  # noqa: B023
+            s += 1
+        return total
+
+    fused = xt.fuse(xt.grad(loop))
+    for _ in range(3):
+        np.testing.assert_allclose(fused(ones, rows, xt.ones(5)).numpy(), np.full(5, 6 * (1 + 2 * 2.0)))
+
+
+@pytest.mark.parametrize("axes", [(0, 0), (0, None)])
+def test_arguments_that_share_memory(axes: Any) -> None:
+    def add(v: xt.Tensor, w: xt.Tensor) -> xt.Tensor:
+        v += 1
+        return v * w
+
+    x, wanted = xt.zeros((5, 2)), np.zeros((5, 2))
+    for _ in range(3):
+        found = xt.vmap(add, axes)(x, x)
+        for row in range(5):
+            wanted[row] += 1
+            np.testing.assert_array_equal(found.numpy()[row], wanted[row] * (wanted[row] if axes[1] == 0 else wanted))
+        np.testing.assert_array_equal(x.numpy(), wanted)
+
+
+def test_an_array_of_numpys_is_written_by_each_row() -> None:
+    total = np.zeros(5)
+
+    def add(v: xt.Tensor) -> xt.Tensor:
+        shown = xt.asarray(total)
+        shown += v
+        return v * 2
+
+    for time in range(1, 4):
+        np.testing.assert_array_equal(xt.vmap(add)(xt.ones((6, 5))).numpy(), np.full((6, 5), 2.0))
+        np.testing.assert_array_equal(total, np.full(5, 6.0 * time))
+
+
+def test_elements_are_values() -> None:
+    """A row of one axis is a number, and no view: what is written into it stays there."""
+
+    def write(s: xt.Tensor) -> xt.Tensor:
+        s[...] = s + 1
+        return s * 2
+
+    for rows in (3, 6):
+        x = xt.zeros(rows)
+        np.testing.assert_array_equal(xt.vmap(write)(x).numpy(), np.full(rows, 2.0))
+        np.testing.assert_array_equal(x.numpy(), np.zeros(rows))

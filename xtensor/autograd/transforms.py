@@ -75,7 +75,7 @@ def stop_gradient(x: Tensor, /) -> Tensor:
 # ---- arguments become leaves, and leaves give gradients
 
 
-class Entry:
+class _Entry:
     """The leaves of a transform: fresh tensors over the arguments' values, where its tape begins.
 
     steps: of the leaves; one whose argument has a step of its own (another transform is at work) leads on to it.
@@ -252,10 +252,10 @@ def value_and_grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_a
 
 def _called(
     f: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[Entry, Tensor, Any]:
+) -> tuple[_Entry, Tensor, Any]:
     """Call a function with leaves in place of some arguments; return those, its value, and what else it returned."""
     numbers = _numbers("grad", argnums, len(args))
-    entry = Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
+    entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
     given = list(args)
     for number, tree in zip(numbers, entry.trees, strict=True):
         given[number] = tree
@@ -295,7 +295,7 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
 
 def _pulled_back(f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Function, Way]:
     """Return what vjp does, and the way from the results to the primals."""
-    entry = Entry("vjp", primals, [f"argument {n}" for n in range(len(primals))])
+    entry = _Entry("vjp", primals, [f"argument {n}" for n in range(len(primals))])
     with recording(FULL):
         out = f(*entry.trees)
     results = _results("vjp", out)
@@ -522,7 +522,7 @@ def _accumulate(leaf: Leaf, g: Tensor) -> None:
 # ---- functions with rules of their own
 
 
-class KeptTree:
+class _KeptTree:
     """A tree whose tensors are kept as they are now, whatever is written into them later."""
 
     def __init__(self, tree: Any) -> None:
@@ -550,7 +550,7 @@ def checkpoint(f: Differentiable) -> Function:
             out = f(*args, **kwargs)
         results = _results("checkpoint", out)
         steps = [step_of(result) for result in results]
-        outside = outside_of([step for step in steps if step is not None], first)
+        outside = _outside([step for step in steps if step is not None], first)
         if not outside:
             return out
         again = Deferred(_Again(f, args, kwargs), tuple(outside), results[0])
@@ -562,7 +562,7 @@ def checkpoint(f: Differentiable) -> Function:
     return call
 
 
-def outside_of(steps: Sequence[Step], first: int) -> list[Step]:
+def _outside(steps: Sequence[Step], first: int) -> list[Step]:
     """Return the steps before `first` that steps since then depend on."""
     return [step for step in walk_back(steps, lambda step: step.serial < first) if step.serial < first]
 
@@ -572,7 +572,7 @@ class _Again:
 
     def __init__(self, f: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.f = f
-        self.arguments = KeptTree((args, kwargs))
+        self.arguments = _KeptTree((args, kwargs))
 
     def __call__(self, cotangents: dict[int, Tensor]) -> list[tuple[Step, Tensor]]:
         with recording(FULL):
@@ -634,7 +634,7 @@ class _Written:
     """The rule of a custom_vjp: the user's backward, and a check of what it returns."""
 
     def __init__(self, owner: custom_vjp, kept: Any, args: tuple[Any, ...]) -> None:
-        self.owner, self.kept, self.args = owner, KeptTree(kept), KeptTree(args)
+        self.owner, self.kept, self.args = owner, _KeptTree(kept), _KeptTree(args)
         self.likes = [_like_of(x) for x in args]
 
     def _needed(self) -> Any:

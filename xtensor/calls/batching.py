@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from ..autograd.rules import xt
-from ..autograd.tape import OFF, recording
+from ..autograd.tape import OFF, is_recording, recording
 from ..base.layout import Layout, axes_of
 from ..graph.node import Node, View
 from ..storage.blob import TBlob
@@ -60,11 +60,12 @@ class Batch:
     """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own."""
 
     def __init__(self, capture: Capture, tensors: Sequence[Tensor], rows: int) -> None:
-        self._capture, self._rows, self._given = capture, rows, tensors
+        self._capture, self._rows = capture, rows
         self._wholes = [_packed(x) for x in tensors]
         self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
         evaluate(*self._wholes, *self.alone)
         self._begin, self._roots = len(capture.steps), len(capture.roots)
+        self._versions = [x.owner.version for x in self.alone]
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], rows: int) -> Batch | None:
@@ -72,48 +73,40 @@ class Batch:
         capture: Any = watching() if watchers else None
         if capture is None or capture.reason or rows < FEWEST_ROWS:
             return None
+        if is_recording() and any(x.requires_grad for x in tensors):
+            return None
         batch = cls(capture, tensors, rows)
         return None if capture.reason else batch
 
+    def was_written(self) -> bool:
+        """Return whether the first rows that were given were written to."""
+        return [x.owner.version for x in self.alone] != self._versions
+
     def columns(self, leaves: Sequence[Any]) -> list[Tensor] | None:
         """Return what all rows make of what the first one has made, with the rows in front; None where they have to be
-        computed one by one, for which the first one was: then what that wrote into its own row is written back.
+        computed one by one.
         """
         capture = self._capture
-        evaluate(*[leaf for leaf in leaves if isinstance(leaf, Tensor)])
-        found, end = None, len(capture.steps)
-        if not capture.reason:
-            with recording(OFF):
-                found = self._columns(leaves, end)
-        if found is None:
-            self._put_back()
-        return found
-
-    def _columns(self, leaves: Sequence[Any], end: int) -> list[Tensor] | None:
-        capture = self._capture
-        steps = capture.steps[self._begin : end]
-        lifted = _Lifted(capture, self._rows, self._roots, steps)
-        try:
-            for whole, one in zip(self._wholes, self.alone, strict=True):
-                lifted.enter(capture.spot_of(one.blob).root, whole)
-            for step in steps:
-                lifted.take(step)
-            found = [lifted.of_leaf(leaf) for leaf in leaves]
-        except _StayApartError:
-            del capture.steps[end:]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        evaluate(*tensors)
+        if capture.reason or self.was_written() or any(x.requires_grad for x in tensors):
             return None
-        for x, one in zip(self._given, self.alone, strict=True):
-            lifted.write_back(capture.spot_of(one.blob).root, x)
+        begin, end = self._begin, len(capture.steps)
+        steps = capture.steps[begin:end]
+        with recording(OFF):
+            lifted = _Lifted(capture, self._rows, self._roots, steps)
+            try:
+                for whole, one in zip(self._wholes, self.alone, strict=True):
+                    lifted.enter(capture.spot_of(one.blob).root, whole)
+                for step in steps:
+                    lifted.take(step)
+                found = [lifted.of_leaf(leaf) for leaf in leaves]
+            except _StayApartError:
+                del capture.steps[end:]
+                return None
         capture.taped += self._rows * len(steps)  # a plain call is one for each row
-        del capture.steps[self._begin : end]
+        capture.steps[begin:end] = lifted.kept()
         return found
-
-    def _put_back(self) -> None:
-        """Write what was written into copies of the first row to that row itself."""
-        for x, one in zip(self._given, self.alone, strict=True):
-            spot = None if self._capture.reason else self._capture.spot_of(one.blob)
-            if spot is None or spot.root in self._capture.written_roots:
-                x[0, ...] = one
 
 
 def _packed(x: Tensor) -> Tensor:
@@ -125,30 +118,32 @@ def _packed(x: Tensor) -> Tensor:
 class _Lifted:
     """Steps of one row, taken over all rows.
 
-    values: by the root of the memory that they lie in for one row. first: the root from which on memory is the row's
-    own; steps: that are to be taken.
+    values: by the root of the memory that they lie in for one row: what differs between rows, or is written by them.
+    What is the same for every row stays where the first one has found or made it. first: the root from which on memory
+    was entered for the first row; steps: that are to be taken.
     """
 
     def __init__(self, capture: Capture, rows: int, first: int, steps: Sequence[Evaluated | Called]) -> None:
         self.values: dict[int, Value] = {}
-        self._rows, self._capture, self._first = rows, capture, first
+        self._rows, self._capture, self._first, self._steps = rows, capture, first, steps
         self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
         self._owners: dict[int, tuple[Storage, Place]] = {}
         self._returned: set[int] = set()
+        self._same: list[Evaluated] = []
+        self._is_mixed = False
         for owner, places in list(capture._numbers.items()):
             self._owners.update({place.root: (owner, place) for place in places})
 
     def enter(self, root: int, whole: Tensor) -> None:
-        """Enter an argument: the memory that its first row has been copied to stands for that of all rows, or for a
-        copy of that where it is written.
-        """
-        self.values[root] = Value(whole.copy() if root in self._written else whole, True)
+        """Enter an argument: the memory that its first row has been copied to stands for that of all rows."""
+        self.values[root] = Value(whole, True)
         self._returned.add(root)
 
-    def write_back(self, root: int, x: Tensor) -> None:
-        """Write into an argument what was written into its copy."""
-        if root in self._written:
-            x[...] = self.values[root].tensor
+    def kept(self) -> Sequence[Evaluated | Called]:
+        """Return the steps of the first row that are needed besides: of what does not differ between rows, and all of
+        them where one makes both.
+        """
+        return self._steps if self._is_mixed else self._same
 
     def of_leaf(self, leaf: Any) -> Tensor:
         """Return what is returned of all rows, in memory of its own."""
@@ -171,6 +166,11 @@ class _Lifted:
             if number not in trace.arguments:
                 spot = step.spots.get(number)
                 values[number] = Value(value, False) if spot is None else self._seen(spot)
+        if not step.into and not any(value.whole for value in values.values()):
+            made = [step.spots[number].root for number in step.spots if number in trace.arguments]
+            if self._written.isdisjoint(made):
+                self._same.append(step)
+                return
         for number, node in trace.nodes():
             values[number] = self._made(node, [values[one] for one in trace.arguments[number]])
         for number, spot in step.spots.items():
@@ -184,53 +184,55 @@ class _Lifted:
         if spot.root in self.values:
             return
         whole = step.whole(number)
-        meta = step.metas[whole]
-        if not meta.layout.is_contiguous(meta.dtype.itemsize):
+        value, meta = values[whole], step.metas[whole]
+        if not value.whole and spot.root not in self._written:
+            self._is_mixed = True
+            return
+        if spot.root < self._first or not meta.layout.is_contiguous(meta.dtype.itemsize):
             raise _StayApartError
-        self.values[spot.root] = values[whole]
+        self.values[spot.root] = value if value.whole else Value(_repeated(value.tensor, self._rows), True)
 
     def _write(self, spot: Spot, value: Value) -> None:
-        if spot.root not in self.values and spot.root >= self._first:
-            self.values[spot.root] = Value(self._own(spot.root), True)
-        target = self.values.get(spot.root)
-        if target is None or not target.whole:  # memory that all rows share
+        target = self._seen(spot)
+        if not target.whole:  # memory that all rows share
             raise _StayApartError
-        self._seen(spot).tensor[...] = value.at_least(len(spot.meta.shape))
+        target.tensor[...] = value.at_least(len(spot.meta.shape))
 
     def _own(self, root: int) -> Tensor:
         """Return memory of all rows that begins as that of one: with the contents of a constant, or unset."""
-        _, constant, nbytes = self._capture.roots[root]
-        if constant is None:
+        _, constant, nbytes, is_array = self._capture.roots[root]
+        if root in self._capture.blank:
             return cast(Tensor, xt.empty((self._rows, nbytes), dtype=xt.uint8, device=self._capture.device))
-        if not constant.is_contiguous:
+        if constant is None or is_array or not constant.is_contiguous:
             raise _StayApartError
         return _repeated(face(constant), self._rows)
 
     def _seen(self, spot: Spot) -> Value:
         """Return what a spot shows, of all rows where it differs between them."""
+        if spot.root in self._written and spot.root >= self._first and spot.root not in self.values:
+            self.values[spot.root] = Value(self._own(spot.root), True)
         value, meta = self.values.get(spot.root), spot.meta
         if value is None:
             return Value(self._shared(spot), False)
-        x, rows = value.tensor, self._rows
-        shape = (rows, *meta.shape) if value.whole else meta.shape
+        x, shape = value.tensor, (self._rows, *meta.shape)
         if x.shape == shape and x.dtype == meta.dtype and meta.layout.is_contiguous(meta.dtype.itemsize):
             return value
         evaluate(x)
-        strides = (x.nbytes // rows, *meta.layout.strides) if value.whole else meta.layout.strides
-        layout = Layout(shape, strides, x.blob.layout.offset + spot.after)
-        return Value(x.viewed(layout, dtype=meta.dtype), value.whole)
+        layout = Layout(shape, (x.nbytes // self._rows, *meta.layout.strides), x.blob.layout.offset + spot.after)
+        return Value(x.viewed(layout, dtype=meta.dtype), True)
 
     def _shared(self, spot: Spot) -> Tensor:
-        """Return what a spot shows of memory that was there before, or is a constant, and that no row writes."""
+        """Return what a spot shows of memory that is the same for every row, and that none writes."""
         capture, meta = self._capture, spot.meta
-        constant = capture.roots[spot.root].constant
-        if spot.root in self._written and spot.root < self._first:
+        if spot.root in self._written:
             raise _StayApartError
+        constant = capture.roots[spot.root].constant
         if constant is not None:
-            blob = constant.view(Layout(meta.shape, meta.layout.strides, constant.layout.offset + spot.after))
+            layout = Layout(meta.shape, meta.layout.strides, constant.layout.offset + spot.after)
+            blob = constant.view(layout, writeable=False, dtype=meta.dtype)
             blob.fixed = True
             return face(blob)
-        if spot.root not in self._owners or spot.root >= self._first:
+        if spot.root not in self._owners:
             raise _StayApartError
         owner, place = self._owners[spot.root]
         layout = Layout(meta.shape, meta.layout.strides, place.begin + spot.after)
@@ -310,7 +312,8 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
     if not (a.whole or b.whole) or (a.whole and ways == (1, 2) and not b.whole):
         return cast(Tensor, xt.matmul(a.tensor, b.tensor))
     if a.whole and not b.whole and a.ndim == 2 and b.ndim <= 2:
-        flat = xt.reshape(a.tensor, (-1, a.tensor.shape[-1]))
+        rows, n, terms = a.tensor.shape
+        flat = xt.reshape(a.tensor, (rows * n, terms))
         return cast(Tensor, xt.reshape(xt.matmul(flat, b.tensor), (*a.tensor.shape[:2], *b.tensor.shape[1:])))
     if b.whole and not a.whole and ways == (2, 1):
         return cast(Tensor, xt.matmul(b.tensor, xt.matrix_transpose(a.tensor)))
@@ -319,7 +322,7 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
     x = xt.expand_dims(a.tensor, axis=-2) if a.ndim == 1 else a.tensor
     y = xt.expand_dims(b.tensor, axis=-1) if b.ndim == 1 else b.tensor
     found = xt.matmul(x, y)
-    return cast(Tensor, xt.reshape(found, (max(found.shape[0], 1), *node.shape)))
+    return cast(Tensor, xt.reshape(found, (found.shape[0], *node.shape)))
 
 
 def _turned(value: Value, is_turned: bool) -> Value:

@@ -9,13 +9,9 @@ from functools import partial
 from sys import maxsize
 from typing import Any, cast
 
-from ..autograd.back import go_back
 from ..autograd.rules import xt
-from ..autograd.tape import FULL, OFF, Deferred, Output, Step, carry, is_recording, now, recording, step_of
-from ..autograd.transforms import Entry, KeptTree, outside_of
 from ..base.errors import expected
-from ..graph.node import Node
-from ..tensor.face import Tensor, face
+from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten, rebuilt
 from .batching import Batch
@@ -63,17 +59,18 @@ def _over_rows(
     function: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor], rows: int
 ) -> tuple[list[Tensor], Rebuild]:
     """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves."""
-    first = now()
     batch = Batch.of(tensors, rows)
-    leaves, rebuild = flatten(function([x[0] for x in tensors] if batch is None else batch.alone))
-    columns = None if batch is None else batch.columns(leaves)
-    if columns is None:
-        others = [flatten(function([x[row] for x in tensors]))[0] for row in range(1, rows)]
-        both = zip(leaves, *others, strict=True)
-        columns = [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both]
-    elif is_recording():
-        _remember(function, tensors, leaves, columns, first)
-    return columns, rebuild
+    done: list[tuple[list[Any], Rebuild]] = []
+    if batch is not None:
+        done.append(flatten(function(batch.alone)))
+        columns = batch.columns(done[0][0])
+        if columns is not None:
+            return columns, done[0][1]
+        if batch.was_written():  # instead of the first row itself
+            done.clear()
+    done += [flatten(function([x[row] for x in tensors])) for row in range(len(done), rows)]
+    both = zip(*[leaves for leaves, _ in done], strict=True)
+    return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], done[0][1]
 
 
 def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:
@@ -109,95 +106,3 @@ def _call(
     row = iter(rows)
     *args, given = [rebuilt(rebuild, [next(row) for _ in leaves or ()]) for leaves, rebuild in parts]
     return function(*args, **given)
-
-
-# ---- gradients of rows that were done at once
-
-
-def _remember(
-    function: Callable[[Sequence[Tensor]], Any],
-    tensors: Sequence[Tensor],
-    leaves: Sequence[Any],
-    columns: Sequence[Tensor],
-    first: int,
-) -> None:
-    """Give results of all rows their steps, where the first row has some that lead to what was there before."""
-    steps = [step_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
-    outside = outside_of([step for step in steps if step is not None], first)
-    if not outside:
-        return
-    again = Deferred(_Back(function, tensors, outside, columns), tuple(outside), columns[0])
-    for place, (column, step) in enumerate(zip(columns, steps, strict=True)):
-        if step is not None:
-            carry(column, Output(again, place, column))
-
-
-class _Back:
-    """The way back through a function of rows, which is computed again: itself a function of rows.
-
-    outside: the steps that it depends on, of tensors of which it has rows, and of others.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Sequence[Tensor]], Any],
-        tensors: Sequence[Tensor],
-        outside: Sequence[Step],
-        columns: Sequence[Tensor],
-    ) -> None:
-        self._function, self._tensors, self._outside = function, KeptTree(list(tensors)), outside
-        self._rows, self._shapes = columns[0].shape[0], [one.shape for one in columns]
-        self._steps = [step_of(x) for x in tensors]
-        self._found: list[Step | int] = []
-
-    def __call__(self, cotangents: dict[int, Tensor]) -> list[tuple[Step, Tensor]]:
-        tensors = self._tensors.tree()
-        places = sorted(cotangents)
-        given = [xt.broadcast_to(cotangents[place], self._shapes[place]) for place in places]
-        pull = partial(self._pulled, len(tensors), places, is_recording())
-        columns, _ = _over_rows(pull, [*tensors, *given], self._rows)
-        ends: list[tuple[Step, Tensor]] = []
-        for source, column in zip(self._found, columns, strict=True):
-            if isinstance(source, Step):
-                ends.append((source, _sum_of_rows(column)))
-            elif (step := self._steps[source]) is not None:
-                ends.append((step, column))
-        return ends
-
-    def _pulled(self, count: int, places: Sequence[int], record: bool, rows: Sequence[Tensor]) -> list[Tensor]:
-        """Return the cotangents of one row of each tensor, and what it contributes to those of others.
-
-        rows: of the tensors, and of the cotangents of results at some places.
-        """
-        wanted = [n for n in range(count) if rows[n].dtype.kind in "fc"]
-        entry = Entry("vmap", [rows[n] for n in wanted], ["an argument"] * len(wanted))
-        own = dict(zip(wanted, entry.trees, strict=True))
-        with recording(FULL):
-            results = flatten(self._function([own.get(n, rows[n]) for n in range(count)]))[0]
-        steps = [step_of(results[place]) for place in places]
-        seeds = [(step, g) for step, g in zip(steps, rows[count:], strict=True) if step is not None]
-        with recording(FULL if record else OFF):
-            sources = dict(zip(entry.steps, wanted, strict=True))
-            found = go_back(seeds, {*sources, *self._outside}, free=not record)
-            if not self._found:
-                self._found = [sources.get(step, step) for step in found]
-            leads: dict[Step | int, Step] = {sources.get(step, step): step for step in (*sources, *self._outside)}
-            return [_full(found.get(leads[source]), leads[source]) for source in self._found]
-
-
-def _full(g: Tensor | None, step: Step) -> Tensor:
-    """Return a cotangent in the shape of what it belongs to; None for nothing."""
-    if g is None:
-        return cast(Tensor, xt.zeros(step.shape, dtype=step.dtype, device=step.device))
-    return g if g.shape == step.shape else cast(Tensor, xt.broadcast_to(g, step.shape))
-
-
-def _sum_of_rows(x: Tensor) -> Tensor:
-    """Return the sum over all rows: of outer products, a product of matrices."""
-    node = x._data
-    if type(node) is Node and node.blob is None and node.op.name == "multiply" and x.ndim == 3 and x._step is None:
-        (a, b), (rows, n, m) = node.inputs, x.shape
-        if getattr(a, "shape", None) == (rows, n, 1) and getattr(b, "shape", None) == (rows, 1, m):
-            first, second = xt.reshape(face(a), (rows, n)), xt.reshape(face(b), (rows, m))
-            return cast(Tensor, xt.matmul(xt.matrix_transpose(first), second))
-    return cast(Tensor, xt.sum(x, axis=0))

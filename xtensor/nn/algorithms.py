@@ -98,6 +98,8 @@ def compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, 
         x = batch_as(results, channels, sizes(plan.axes), dtype, plan.x_last, not plan.y_last)
     else:
         x = ending.target
+    if not x.size:
+        return x
     if ending is None and (
         _by_launches(cudnn.INPUTS, plan, x, w, results, bias) or _by_library(cudnn.INPUTS, x, w, results, bias, plan)
     ):

@@ -77,11 +77,14 @@ class Place(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory."""
+    """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory.
+    is_array: whether a constant is what one of NumPy's arrays holds, as bytes.
+    """
 
     argument: int | None
     constant: TBlob | None
     nbytes: int
+    is_array: bool = False
 
 
 class Evaluated(NamedTuple):
@@ -522,7 +525,7 @@ class Capture:
         elif place is None and self._is_array(owner):
             constant = TBlob.adopt(owner.bytes.copy(), blob.device)
             constant.fixed = True
-            place = self._enter_root(owner, Root(None, constant, owner.nbytes))
+            place = self._enter_root(owner, Root(None, constant, owner.nbytes, is_array=True))
         elif place is None:
             self.refuse(OUTSIDE)
             place = Place(0, 0, 0, 0)

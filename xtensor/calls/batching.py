@@ -16,13 +16,13 @@ from ..autograd.tape import OFF, is_recording, recording
 from ..base.layout import Layout, axes_of
 from ..graph.node import Node, View
 from ..storage.blob import TBlob
-from ..storage.storage import Storage, watchers, watching
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face
 from ..tensor.operands import as_tensor
 from .op import node_later, reduce
 
 if TYPE_CHECKING:
-    from ..run.capture import Called, Capture, Evaluated, Place, Spot
+    from ..run.capture import Called, Capture, Evaluated, Spot
     from .op import Op
 
 # Rows from which on one of them is taken down and not all.
@@ -127,12 +127,10 @@ class _Lifted:
         self.values: dict[int, Value] = {}
         self._rows, self._capture, self._first, self._steps = rows, capture, first, steps
         self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
-        self._owners: dict[int, tuple[Storage, Place]] = {}
+        self._memory = capture.memory()
         self._returned: set[int] = set()
         self._same: list[Evaluated] = []
         self._is_mixed = False
-        for owner, places in list(capture._numbers.items()):
-            self._owners.update({place.root: (owner, place) for place in places})
 
     def enter(self, root: int, whole: Tensor) -> None:
         """Enter an argument: the memory that its first row has been copied to stands for that of all rows."""
@@ -232,10 +230,10 @@ class _Lifted:
             blob = constant.view(layout, writeable=False, dtype=meta.dtype)
             blob.fixed = True
             return face(blob)
-        if spot.root not in self._owners:
+        if spot.root not in self._memory:
             raise _StayApartError
-        owner, place = self._owners[spot.root]
-        layout = Layout(meta.shape, meta.layout.strides, place.begin + spot.after)
+        owner, begin = self._memory[spot.root]
+        layout = Layout(meta.shape, meta.layout.strides, begin + spot.after)
         return face(TBlob(owner, meta.dtype, layout, capture.device))
 
     # ---- nodes

@@ -33,6 +33,7 @@ from .windows import (
     channels_last,
     each,
     halves,
+    is_plain,
     outs,
     padding_of,
     sizes,
@@ -44,8 +45,8 @@ __all__ = ["conv", "conv_algorithm", "conv_transpose", "convolve", "correlate"]
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
-# The plans of convolutions by shapes and arguments, so many at most; arguments of which types are remembered.
-PLANS, PLAIN, OPTIONAL = 1024, frozenset((int, str, type(None))), (Tensor, type(None))
+# The plans of convolutions by shapes and arguments, so many at most.
+PLANS, OPTIONAL = 1024, (Tensor, type(None))
 _plans: dict[Any, Any] = {}
 
 
@@ -128,7 +129,7 @@ def _arguments(
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
     kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
     key = None
-    if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and _is_plain(kind):
+    if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and is_plain(kind):
         key = (kind, *[None if one is None else (one.shape, one.dtype, one.device) for one in (x, w, bias)])
         plan = _plans.get(key)
         if plan is not None:
@@ -148,11 +149,6 @@ def _arguments(
         make_room(_plans, PLANS)
         _plans[key] = plan
     return x, w, bias, plan
-
-
-def _is_plain(kind: tuple[Any, ...]) -> bool:
-    """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all(type(one) in PLAIN or (type(one) is tuple and PLAIN.issuperset(map(type, one))) for one in kind)
 
 
 def conv_transpose(

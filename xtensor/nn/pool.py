@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
@@ -26,7 +27,21 @@ from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
 from .sweeps import Runs, known, lying, remembered
-from .windows import Axes, Axis, axes_of, channels_last, each, outs, sizes, spatial, taps
+from .windows import (
+    Axes,
+    Axis,
+    axes_of,
+    channels_last,
+    each,
+    is_plain,
+    kernels,
+    lies_last,
+    outs,
+    sizes,
+    spatial,
+    taps,
+    volume,
+)
 
 __all__ = [
     "adaptive_avg_pool",
@@ -41,6 +56,9 @@ __all__ = [
 ]
 
 SCRATCH = 64_000_000
+
+# Elements of a window up to which windows are combined as views.
+FEW_ELEMENTS = 9
 
 # So many elements are placed at a time, to which indices of eight bytes are made; and on other devices than the CPU.
 FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
@@ -242,15 +260,28 @@ def _windows(
 ) -> tuple[Plan, Pairs, Tensor]:
     """Return the windows, the padding, and x as a tensor."""
     x, _, last = _all_spatial(function, x, layout)
-    window = each(kernel, x.ndim - 2, function, "kernel", least=1)
+    given = kernel, stride, padding, dilation
+    plan_of = _known_plan if is_plain(given) and type(ceil_mode) is bool else _plan
+    return *plan_of(function, x.shape, last, given, ceil_mode), x
+
+
+def _plan(
+    function: str, shape: Shape, last: bool, given: tuple[Any, Any, Any, Any], ceil_mode: bool
+) -> tuple[Plan, Pairs]:
+    """Return the windows over a shape, given kernel, stride, padding and dilation, and the padding."""
+    kernel, stride, padding, dilation = given
+    window = each(kernel, len(shape) - 2, function, "kernel", least=1)
     steps = window if stride is None else stride
-    axes, pairs = axes_of(function, x.shape, spatial(x.shape, last), window, steps, padding, dilation)
+    axes, pairs = axes_of(function, shape, spatial(shape, last), window, steps, padding, dilation)
     if any(not 0 <= one < axis.span for pair, axis in zip(pairs, axes, strict=True) for one in pair):
         must = f"be at least 0 and less than the window {tuple(axis.span for axis in axes)}"
         raise ValueError(expected(function, "padding", must, pairs))
     if ceil_mode:
         axes = tuple(_rounded_up(axis, high) for axis, (_, high) in zip(axes, pairs, strict=True))
-    return Plan(function, axes, last), pairs, x
+    return Plan(function, axes, last), pairs
+
+
+_known_plan = lru_cache(512)(_plan)
 
 
 def _rounded_up(axis: Axis, high: int) -> Axis:
@@ -304,8 +335,29 @@ def _summed(x: Tensor, plan: Plan) -> Tensor:
 
 
 def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
-    """Return the largest or the sum of each window."""
+    """Return the largest or the sum of each window: as views of x together, where channels lie side by side and windows
+    are small and lie within x; the kernels of planes go along rows of places.
+    """
+    few = x.device == "cpu" and volume(plan.axes) <= FEW_ELEMENTS and all(map(_is_inside, plan.axes))
+    if few and (plan.last or lies_last(x.shape, x.blob.layout.strides)):
+        both = xt.maximum if largest else xt.add
+        views = [x[_places(plan, element)] for element in product(*map(range, kernels(plan.axes)))]
+        return reduce(both, views[1:], views[0])
     return natively(plan.function, (x,), _Combined(_combined_in, plan, largest))
+
+
+def _is_inside(axis: Axis) -> bool:
+    return axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size
+
+
+def _places(plan: Plan, element: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return the key of an element of all windows."""
+    begins = [place * axis.dilation for place, axis in zip(element, plan.axes, strict=True)]
+    own = [
+        slice(begin, begin + (axis.out - 1) * axis.stride + 1, axis.stride)
+        for begin, axis in zip(begins, plan.axes, strict=True)
+    ]
+    return (slice(None), *own, slice(None)) if plan.last else (slice(None), slice(None), *own)
 
 
 def _combined_in(plan: Plan, largest: bool, a: Any) -> Any:

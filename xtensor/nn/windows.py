@@ -158,6 +158,14 @@ def axes_of(
     return axes, pairs
 
 
+_PLAIN = frozenset((int, str, type(None)))
+
+
+def is_plain(kind: tuple[Any, ...]) -> bool:
+    """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
+    return all(type(one) in _PLAIN or (type(one) is tuple and _PLAIN.issuperset(map(type, one))) for one in kind)
+
+
 def channels_last(layout: Any, rank: int, function: str) -> tuple[bool, bool]:
     """Return whether channels are the last axis of the input and of the output: a layout's name, or one for each."""
     names = (layout, layout) if layout is None or isinstance(layout, str) else tuple(layout)

@@ -554,6 +554,10 @@ class Capture:
         self.roots.append(root)
         return place
 
+    def memory(self) -> dict[int, tuple[Storage, int]]:
+        """Return of the roots whose memory is there the owner, and where in it they begin."""
+        return {place.root: (owner, place.begin) for owner, places in self._numbers.items() for place in places}
+
     def spot_of(self, blob: TBlob) -> Spot:
         """Return where a result lies."""
         with self.inside():

@@ -368,11 +368,11 @@ def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
                 given[number] = one
             return f(*given, **kwargs)
 
-        given = [args[n] for n in numbers]
-        out, pull, way = _pulled_back(chosen, given)
+        primals = [args[n] for n in numbers]
+        out, pull, way = _pulled_back(chosen, primals)
         if not isinstance(out, Tensor) or out.dtype.kind != "f":
             raise TypeError(expected("jacobian", "the function", "return a real tensor", getattr(out, "dtype", out)))
-        leaves, rebuild = flatten(given)
+        leaves, rebuild = flatten(primals)
         leaves = [as_tensor(leaf, "jacobian") for leaf in leaves]
         by_columns = sum([leaf.size for leaf in leaves]) < out.size and _is_linear(way, leaves)
         found = rebuilt(rebuild, (_columns if by_columns else _rows)(out, pull, leaves))

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from ..run.capture import Called, Capture, Evaluated, Spot
     from .op import Op
 
-# Rows from which on one of them is taken down and not all.
-FEWEST_ROWS = 4
-
 # Reductions that find places.
 _SEARCHES = ("argmax", "argmin")
 
@@ -71,7 +68,7 @@ class Batch:
     def of(cls, tensors: Sequence[Tensor], rows: int) -> Batch | None:
         """Return the rows of some tensors where they may be done at once, as they are taken down; else None."""
         capture: Any = watching() if watchers else None
-        if capture is None or capture.reason or rows < FEWEST_ROWS:
+        if capture is None or capture.reason:
             return None
         if is_recording() and any(x.requires_grad for x in tensors):
             return None
@@ -288,7 +285,9 @@ def _repeated(x: Tensor, rows: int) -> Tensor:
 
 
 def _is_evaluated(step: Evaluated | Called) -> TypeGuard[Evaluated]:
-    return hasattr(step, "trace")
+    from ..run.capture import Evaluated  # which is there where something was captured
+
+    return isinstance(step, Evaluated)
 
 
 def _reduced(node: Node, value: Value) -> Tensor:

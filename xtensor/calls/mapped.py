@@ -14,7 +14,6 @@ from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten, rebuilt
-from .batching import Batch
 from .capture import Fused
 
 Axes = int | None | Sequence[int | None]
@@ -59,6 +58,8 @@ def _over_rows(
     function: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor], rows: int
 ) -> tuple[list[Tensor], Rebuild]:
     """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves."""
+    from .batching import Batch  # for functions that are mapped
+
     batch = Batch.of(tensors, rows)
     done: list[tuple[list[Any], Rebuild]] = []
     if batch is not None:

@@ -248,8 +248,8 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
             natives.append(x)
         else:
             return None
-    arrays = [native for native in natives if type(native) is np.ndarray]
-    if len(arrays) == 2 and spreads(arrays[0], arrays[1], most):
+    first, *others = natives
+    if others and type(first) is type(others[0]) is np.ndarray and spreads(first, others[0], most):
         return None
     try:
         return np.asarray(call(op.cpu_kernel, *natives))

@@ -88,14 +88,14 @@ def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias:
 
 def _outputs_of(plan: Plan, x: Array, w: Array, bias: Array | None) -> Array:
     """Return unset outputs."""
-    return batch_as(x, w.shape[0], outs(plan.axes), common(x, w, bias), plan.y_last, not plan.x_last)
+    return batch_as(x, w.shape[0], outs(plan.axes), common(x, w, bias), plan.x_last, plan.y_last)
 
 
 def compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
     """Return inputs of native arrays, or write them and what follows."""
     if ending is None:
         dtype, channels = common(results, w, bias), w.shape[1] * plan.groups
-        x = batch_as(results, channels, sizes(plan.axes), dtype, plan.x_last, not plan.y_last)
+        x = batch_as(results, channels, sizes(plan.axes), dtype, plan.y_last, plan.x_last)
     else:
         x = ending.target
     if not x.size:

@@ -37,7 +37,7 @@ from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, wrap
 from ..tensor.operands import common_device
 from . import elsewhere
-from .windows import Axes, batched, kernels, lies_last, outs, sizes, volume
+from .windows import Axes, batched, follows, kernels, outs, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
@@ -252,14 +252,13 @@ def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     return np.ndarray(shape, dtype, CPU.allocate(nbytes))
 
 
-def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, may_follow: bool = True) -> Array:
-    """Return an unset batch that is made from another one, x.
+def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, result_last: bool) -> Array:
+    """Return an unset batch that is made from another one, x, and lies in memory as `result_strides` has it.
 
-    last: whether channels are the last axis. Where they are the second one, they lie in memory as those of x do if
-    that has them as the second axis, too, which may_follow tells: PyTorch's rule.
+    last, result_last: whether channels are the last axis of x, of the result.
     """
-    if last or not may_follow or not lies_last(x.shape, x.strides):
-        return empty(batched(x.shape[0], channels, lengths, last), dtype, x)
+    if not follows(x.shape, x.strides, last, result_last):
+        return empty(batched(x.shape[0], channels, lengths, result_last), dtype, x)
     found = empty(batched(x.shape[0], channels, lengths, True), dtype, x)
     return found.transpose(0, found.ndim - 1, *range(1, found.ndim - 1))
 

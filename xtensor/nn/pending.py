@@ -16,7 +16,7 @@ from ..plan.layouts import Meta
 from ..run.joined import Ending
 from ..tensor.face import Tensor
 from .contraction import Array, natively
-from .windows import lies_last, result_strides
+from .windows import follows, result_strides
 
 # Bytes of scratch that the smallest tiles need besides the weights, and columns that these may be padded by.
 SMALLEST_SCRATCH, PADDED_COLUMNS = 4 << 20, 80
@@ -74,8 +74,8 @@ class Pending:
 
     def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, plan: Any) -> Shape:
         """Return how its result lies, as `batch_as` has it."""
-        x, is_second = operands[0], not (plan.x_last or plan.y_last)
-        return result_strides(shape, itemsize, is_second and lies_last(x.shape, x.layout.strides))
+        x = operands[0]
+        return result_strides(shape, itemsize, follows(x.shape, x.layout.strides, plan.x_last, plan.y_last))
 
     def refusal(self, operands: Sequence[Meta], result: Meta, plan: Any) -> str:
         return self._refuses(plan, operands, result)

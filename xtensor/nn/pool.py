@@ -317,7 +317,7 @@ def _view(a: Any, last: bool) -> Any:
 
 def _empty(a: Any, lengths: Any, last: bool) -> Any:
     channels = a.shape[-1] if last else a.shape[1]
-    return batch_as(a, channels, lengths, a.dtype, last)
+    return batch_as(a, channels, lengths, a.dtype, last, last)
 
 
 def _planes_of(x: Any, y: Any, axes: Axes, largest: bool, often: bool) -> Runs | None:

@@ -191,9 +191,19 @@ def lies_last(shape: Shape, strides: Shape) -> bool:
     return bool(steps) and shape[1] > 1 and 0 < abs(strides[1]) < min(steps)
 
 
-def result_strides(shape: Shape, itemsize: int, follows: bool) -> Shape:
-    """Return the strides of a packed (batch, channels, *lengths), whose channels lie nearest to each other if so."""
-    if not follows:
+def follows(shape: Shape, strides: Shape, last: bool, result_last: bool) -> bool:
+    """Return whether the channels of a result lie nearest to each other in memory although they are its second axis: as
+    those of what it is made from do, which has them as its second axis, too. That is PyTorch's rule.
+
+    shape, strides: of what it is made from. last, result_last: whether channels are the last axis of that, of the
+    result.
+    """
+    return not (last or result_last) and lies_last(shape, strides)
+
+
+def result_strides(shape: Shape, itemsize: int, nearest: bool) -> Shape:
+    """Return the strides of a packed result. nearest: whether it is as `follows` says."""
+    if not nearest:
         return c_strides(shape, itemsize)
     first, *between, last = c_strides((shape[0], *shape[2:], shape[1]), itemsize)
     return (first, last, *between)

@@ -164,7 +164,8 @@ class Capture:
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
     thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
     must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
-    most: steps that are taken down. taped: of a tape that a gradient went back through.
+    most: steps that are taken down. taped: what plain calls take besides, in
+    steps of a tape: those that gradients went back through, and those of rows that are done at once here.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:

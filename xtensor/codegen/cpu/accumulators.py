@@ -44,9 +44,9 @@ def identity(reduction: Reduction) -> Any:
 
 
 def held(reduction: Reduction, widest: int) -> DType:
-    """Return the dtype of a reduction's accumulators in registers, where the widest elements beside it have so many
-    bytes: of truth values integers as wide, as comparisons of such elements are. (Those of 64 bits each, of bytes, are
-    taken apart bit by bit by LLVM: `any` of a million booleans took 950 us on AVX2, and takes 35.)
+    """Return the dtype of a reduction's accumulators in registers, where the widest elements of the program have so
+    many bytes: of truth values integers as wide, which is what comparing such elements gives. (LLVM takes vectors of 64
+    single bits apart, bit by bit, on AVX2: `any` of a million booleans took 950 us that way, and takes 63.)
     """
     return np.dtype(f"u{widest}") if reduction.op.name in _TRUTHS else reduction.dtype
 

@@ -8,7 +8,7 @@ of these, as a call of the library's, the function is called row by row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from ..autograd.rules import xt
@@ -19,6 +19,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face
 from ..tensor.operands import as_tensor
+from .library import rearranged
 from .op import node_later, reduce
 
 if TYPE_CHECKING:
@@ -254,8 +255,7 @@ class _Lifted:
         op, given = node.op, node.params["given"]
         assert type(op) is View
         x = value.at_least(len(given)) if op.way == "broadcast_to" else value.tensor
-        found: Tensor = WAYS[op.way](x, self._moved(op.way, given) if value.whole else given)
-        return found
+        return _viewed(x, op.way, self._moved(op.way, given) if value.whole else given)
 
     def _moved(self, way: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the parameter of a view where the rows are in front."""
@@ -267,16 +267,13 @@ class _Lifted:
         return (0, *axes) if way == "permute" else tuple(axes)
 
 
-# The functions that make views, by their ways; parameters are those of nodes.
-WAYS: dict[str, Callable[[Tensor, Any], Any]] = {
-    "insert": lambda x, given: xt.expand_dims(x, axis=given),
-    "drop": lambda x, given: xt.squeeze(x, axis=given),
-    "flip": lambda x, given: xt.flip(x, axis=given),
-    "permute": lambda x, given: xt.permute_dims(x, given),
-    "reshape": lambda x, given: xt.reshape(x, given),
-    "broadcast_to": lambda x, given: xt.broadcast_to(x, given),
-    "index": lambda x, given: x[tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])],
-}
+def _viewed(x: Tensor, way: str, given: tuple[Any, ...]) -> Tensor:
+    """Return a view by a way of Layout's, whose parameter is that of a node."""
+    if way == "index":
+        return x[tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])]
+    if way in ("reshape", "broadcast_to"):
+        return cast(Tensor, getattr(xt, way)(x, given))
+    return rearranged(x, way, given)
 
 
 def _repeated(x: Tensor, rows: int) -> Tensor:

@@ -483,14 +483,16 @@ def test_where_a_program_stops() -> None:
 ONE, TWO = np.ones(3), np.full(3, 2.0)
 
 
-def compared(version: npbench.Version, returned: list[Any], a: Any = TWO, b: Any = ONE, **info: float) -> str:
+def compared(
+    version: npbench.Version, returned: list[Any], a: Any = TWO, b: Any = ONE, sensitivity: float = 0.0, **info: float
+) -> str:
     """Compare outputs, after right ones, with a program's that returns ONE and turns its argument A from ONE to TWO."""
     program = npbench.Program(Path(), "none")
     vars(program)["info"] = info
     running = npbench.Run(program, version, "S")
     vars(running)["inputs"] = {"A": ONE, "B": ONE}
     right, found = npbench.Outputs([ONE], {"A": TWO, "B": ONE}), npbench.Outputs(returned, {"A": a, "B": b})
-    return npbench.compared(running, right, [right, found])
+    return npbench.compared(running, right, sensitivity, [right, found])
 
 
 def test_programs_are_compared_by_npbenchs_measure() -> None:
@@ -502,6 +504,24 @@ def test_programs_are_compared_by_npbenchs_measure() -> None:
     assert compared(ours, [ONE[:2]]) == "wrong: shape (2,), not (3,)"
     assert compared(ours, [ONE + 1e-3]) == "wrong: relative error 1.0e-03"
     assert compared(ours, [ONE + 1e-3], norm_error=0.01) == ""
+    assert compared(ours, [ONE + 1e-3], sensitivity=2e-4) == ""
+    assert compared(ours, [ONE + 1e-3], sensitivity=5e-5) == "wrong: relative error 1.0e-03"
+
+
+def test_what_last_bits_of_its_inputs_change_in_a_program() -> None:
+    """Nothing where it is well-behaved, all where it is chaotic."""
+
+    def logistic(a: Any, steps: int) -> Any:
+        for _ in range(steps):
+            a = 3.9 * a * (1 - a)
+        return a
+
+    for steps, low, high in ((0, 1e-17, 3e-16), (200, 0.01, 10.0)):
+        program = npbench.Program(Path(), "none")
+        vars(program)["info"] = {"input_args": ["A", "steps"], "array_args": ["A"]}
+        running = npbench.Run(program, npbench.Version(), "S")
+        vars(running).update(inputs={"A": np.linspace(0.1, 0.4, 50), "steps": steps}, function=logistic)
+        assert low < running.sensitivity(running.call()[1]) < high
 
 
 def test_other_versions_return_in_any_order() -> None:

@@ -269,13 +269,16 @@ class Run:
         return seconds, Outputs([np.asarray(one) for one in returned], {n: np.asarray(a) for n, a in arrays.items()})
 
     def measured(self, calls: int) -> tuple[float, list[Outputs]]:
-        """Return the median of the seconds after two calls that are not timed, or more, for so many seconds, until it
-        is warm, and the first and the last outputs.
+        """Return the median of the seconds after two calls that are not timed, as many as it takes until it is warm,
+        for so many seconds, and two more; and the first and the last outputs.
         """
         _, first = self.call()
         seconds, last = self.call()
-        begin = perf_counter()
+        begin, calls_before = perf_counter(), 0
         while not self.version.is_warm() and perf_counter() < begin + WARMING:
+            self.call()
+            calls_before = 2  # the last one has captured, the next one prepares
+        for _ in range(calls_before):
             seconds, last = self.call()
         times = []
         for _ in range(max(1, min(calls, int(SECONDS / seconds)))):

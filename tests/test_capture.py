@@ -853,3 +853,24 @@ def test_settings_that_a_function_changes_are_put_back() -> None:
         assert f(xt.asarray([1.0, 2.0])).tolist() == [4.0, 6.0]
         assert (settings(), len(thin_closed)) == before
     assert seen[:3] == [7, "always", "auto"]
+
+
+@pytest.mark.parametrize("engine", ["llvm", "interpret"])
+def test_a_view_of_what_the_library_has_made_is_copied_and_written(engine: Any) -> None:
+    """The copy is memory of its own, though nobody but the view holds what was made."""
+    x = np.random.default_rng(3).normal(size=(5, 3, 3))
+    product = (x @ x.swapaxes(1, 2)).reshape(15, 3)
+
+    @xt.fuse
+    def step(x: xt.Tensor) -> tuple[xt.Tensor, xt.Tensor]:
+        shown = xt.reshape(xt.matmul(x, xt.matrix_transpose(x)), (15, 3))
+        copy = xt.asarray(shown, copy=True)
+        copy[0] += 2
+        return xt.sort(shown), xt.cumulative_sum(copy, axis=1)
+
+    with xt.options(engine=engine):
+        for _ in range(4):
+            found, summed = step(xt.asarray(x, copy=True))
+            np.testing.assert_allclose(found.numpy(), np.sort(product), rtol=1e-13)
+            wanted = product + 2.0 * (np.arange(15) == 0)[:, None]
+            np.testing.assert_allclose(summed.numpy(), wanted.cumsum(1), rtol=1e-12, atol=1e-12)

@@ -1460,3 +1460,31 @@ def test_gradients_are_memory_of_their_own(name: str, size: int, lazy: str) -> N
         grads[0][...] = 7.0
         for one, values in zip(others, before, strict=True):
             assert np.array_equal(one.numpy(), values)
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always", "never"])
+@pytest.mark.parametrize("size", [5, 100_000])
+def test_arrays_of_numpys_are_constants(size: int, lazy: Any) -> None:
+    """On either side of each operator, as they were when the call was made."""
+    x, constant = np.linspace(0.5, 2.0, size), np.linspace(3.0, 1.0, size)
+    cases: list[tuple[Any, Any]] = [
+        (lambda v, a: v * a, constant),
+        (lambda v, a: a * v, constant),
+        (lambda v, a: v / a, 1 / constant),
+        (lambda v, a: a / v, -constant / x**2),
+        (lambda v, a: v**a, constant * x ** (constant - 1)),
+        (lambda v, a: a**v, constant**x * np.log(constant)),
+        (lambda v, a: xt.atan2(v, a), constant / (x**2 + constant**2)),
+        (lambda v, a: xt.where(a > 2, v * a[0], v + a), np.where(constant > 2, 3.0, 1.0)),
+        (lambda v, a: v * a[1], np.full(size, constant[1])),
+    ]
+    with xt.options(lazy=lazy):
+        for function, wanted in cases:
+            array = constant.copy()
+
+            def loss(v: xt.Tensor) -> xt.Tensor:
+                result = xt.sum(function(v, array))  # noqa: B023
+                array[...] = 99.0  # noqa: B023
+                return result
+
+            np.testing.assert_allclose(xt.grad(loss)(xt.asarray(x)).numpy(), wanted, rtol=1e-13)

@@ -189,9 +189,31 @@ TOGETHER: dict[str, tuple[Any, Any]] = {
         own_memory,
         lambda v: np.r_[0, v[:-1]] * np.where(np.arange(5) % 2, 1, 3) * v + np.r_[v[:-1], 7],
     ),
+    "functions of the library": (
+        lambda v: xt.cumulative_sum(xt.sort(v)) * xt.astype(xt.searchsorted(WEIGHTS[0], v), xt.float64),
+        lambda v: np.cumsum(np.sort(v)) * np.searchsorted(W[0], v),
+    ),
+    "stacks of matrices": (
+        lambda v: xt.linalg.inv(v[:, None] * v + xt.eye(5)) + xt.linalg.det(v[:, None] * v + xt.eye(5)),
+        lambda v: np.linalg.inv(np.outer(v, v) + np.eye(5)) + np.linalg.det(np.outer(v, v) + np.eye(5)),
+    ),
+    "a solution": (
+        lambda v: xt.linalg.solve(xt.eye(5) * 9 + WEIGHTS[:5, :5], v) + xt.linalg.solve(v[:, None] * v + xt.eye(5), v),
+        lambda v: np.linalg.solve(np.eye(5) * 9 + W[:5, :5], v) + np.linalg.solve(np.outer(v, v) + np.eye(5), v),
+    ),
+    "frequencies": (lambda v: xt.abs(xt.fft.rfft(v)), lambda v: abs(np.fft.rfft(v))),
+    "places in the row": (lambda v: xt.take(v, xt.argsort(v)), np.sort),
+    "a row at a computed place": (lambda v: WEIGHTS[xt.argmax(v)], lambda v: W[np.argmax(v)]),
+    "convolution": (
+        lambda v: xt.nn.conv(v[None, None, :], xt.ones((1, 1, 3)))[0, 0, :],
+        lambda v: np.convolve(v, np.ones(3), "valid"),
+    ),
     "the row itself": (lambda v: (v, v, v[1:])[0], lambda v: v),
     "no row": (lambda v: WEIGHTS[0], lambda v: W[0]),
 }
+
+
+DRAWS = xt.random.default_rng(1)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -210,12 +232,15 @@ def test_one_row_is_taken_for_all(name: str, axis: int) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda v: xt.sort(v), lambda v: xt.cumulative_sum(v) * 2, lambda v: v * float(xt.max(v)), lambda v: v[v > 0][:1]],
+    [lambda v: v * float(xt.max(v)), lambda v: v[v > 0][:1], lambda v: v * DRAWS.normal(size=5)],
 )
 def test_what_no_rows_have_together_is_done_row_by_row(function: Any) -> None:
+    global DRAWS
     rows = np.abs(RNG.normal(size=(9, 5)))
+    DRAWS = xt.random.default_rng(1)
     found, calls = calls_of(function, xt.asarray(rows))
     assert calls == 9
+    DRAWS = xt.random.default_rng(1)
     np.testing.assert_array_equal(found.numpy(), np.stack([function(xt.asarray(row)).numpy() for row in rows]))
 
 
@@ -287,7 +312,40 @@ LOSSES: dict[str, Any] = {
     "map in a map": lambda xp, grad, vmap: (
         lambda x, w, v: xp.sum(vmap(lambda one: vmap(lambda row: xp.tanh(xp.sum(row * one)))(w) * v)(x))
     ),
-    "one by one": lambda xp, grad, vmap: lambda x, w, v: xp.sum(vmap(lambda one: xp.sort(xp.matmul(w, one)) * v)(x)),
+    "a function of the library": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(vmap(lambda one: xp.sort(xp.matmul(w, one)) * v)(x))
+    ),
+    "rules by rows": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(
+            vmap(lambda one: xp.prod(one) * xp.linalg.vector_norm(one) + xp.einsum("i,ij,j", v, w, one) ** 2)(x)
+        )
+    ),
+    "solutions": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(vmap(lambda one: xp.linalg.solve(xp.eye(4) * 20 + w[:, :4] * one[:4], v))(x) ** 2)
+    ),
+    "products": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(
+            vmap(lambda one: (one[:, None] * one) @ w.T @ v + w.T @ (w @ one) * (one @ one) + v @ w)(x) ** 2
+        )
+    ),
+    "views and reductions": lambda xp, grad, vmap: (
+        lambda x, w, v: xp.sum(
+            vmap(
+                lambda one: (
+                    xp.sum(xp.reshape(xp.permute_dims(w * one, (1, 0))[1:, ::-1], (2, 8)), axis=-1)
+                    * xp.max(xp.stack([one, one * 2]), axis=0, keepdims=True)[0, 1:3]
+                    + xp.var(one) * xp.squeeze(xp.expand_dims(v, axis=0), axis=0)[:2]
+                )
+            )(x)
+            ** 2
+        )
+    ),
+    "not of the row": lambda xp, grad, vmap: lambda x, w, v: xp.sum(vmap(lambda one: w @ w.T @ v)(x) ** 2) + xp.sum(x),
+    "columns": lambda xp, grad, vmap: (
+        lambda x, w, v: (
+            xp.sum(vmap(lambda one, two: xp.tanh((one * v) @ two), (1, 0), 1)(w, xp.stack([w] * 5)) ** 2) + xp.sum(x)
+        )
+    ),
 }
 
 
@@ -415,3 +473,124 @@ def test_elements_are_values() -> None:
         x = xt.zeros(rows)
         np.testing.assert_array_equal(xt.vmap(write)(x).numpy(), np.full(rows, 2.0))
         np.testing.assert_array_equal(x.numpy(), np.zeros(rows))
+
+
+def calls_back(loss: Any, *args: Any) -> tuple[list[np.ndarray[Any, Any]], list[int]]:
+    """Return the gradients of plain calls, which agree with those of captured ones, and how often each called a row."""
+    calls = [0]
+
+    def counted(function: Any) -> Any:
+        def call(*rows: Any) -> Any:
+            calls[0] += 1
+            return function(*rows)
+
+        return call
+
+    slopes = xt.grad(lambda *given: loss(counted, *given), tuple(range(len(args))))
+    fused, done, found = xt.fuse(slopes), [], []
+    for function in (slopes, slopes, fused, fused, fused):
+        before = calls[0]
+        found.append([g.numpy() for g in function(*[xt.asarray(x, copy=True) for x in args])])
+        done.append(calls[0] - before)
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)
+    return found[0], done[:3]
+
+
+def test_gradients_of_all_rows_take_one_call() -> None:
+    """Plain ones and captured ones; of few rows a plain one takes them one by one."""
+    x, w = RNG.normal(size=(9, 5)), RNG.normal(size=(4, 5))
+
+    def loss(counted: Any, x: xt.Tensor, w: xt.Tensor) -> xt.Tensor:
+        return xt.sum(xt.vmap(counted(lambda one: xt.nn.relu(w @ one) * NUMBERS[1:]))(x) ** 2)
+
+    found, calls = calls_back(loss, x, w)
+    assert calls == [1, 1, 1]
+    slope = 2 * np.maximum(x @ w.T, 0) * NUMBERS[1:] ** 2
+    np.testing.assert_allclose(found[0], slope @ w, rtol=1e-12)
+    np.testing.assert_allclose(found[1], slope.T @ x, rtol=1e-12)
+    assert calls_back(loss, x[:3], w)[1] == [3, 3, 1]
+
+
+@xt.custom_vjp
+def tripled(x: xt.Tensor) -> xt.Tensor:
+    return x * x
+
+
+tripled.defvjp(lambda x: (x * x, x), lambda x, g: (6 * x * g,))
+
+# Losses by a function that counts calls, of rows and a vector, with the slope of the vector.
+APART: dict[str, tuple[Any, Any]] = {
+    "rules of users": (
+        lambda counted, x, v: xt.sum(xt.vmap(counted(lambda one: tripled(one * v)))(x)),
+        lambda x, v: (6 * v * x**2).sum(0),
+    ),
+    "checkpoints": (
+        lambda counted, x, v: xt.sum(xt.vmap(counted(xt.checkpoint(lambda one: (one * v) ** 2)))(x)),
+        lambda x, v: (2 * v * x**2).sum(0),
+    ),
+    "values": (
+        lambda counted, x, v: xt.sum(xt.vmap(counted(lambda one: one * v if float(one[0]) > 0 else v))(x)),
+        lambda x, v: np.where(x[:, :1] > 0, x, 1).sum(0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_gradients_that_rows_have_apart(name: str) -> None:
+    loss, slope = APART[name]
+    x, v = RNG.normal(size=(9, 5)), RNG.normal(size=5)
+    found, calls = calls_back(loss, x, v)
+    assert min(calls) >= 9
+    np.testing.assert_allclose(found[1], slope(x, v), rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_that_each_row_leaves_elsewhere() -> None:
+    """A leaf's gradient adds up over rows, and so does memory that all rows write to."""
+    x = RNG.normal(size=(9, 5))
+    leaf = xt.asarray(NUMBERS, copy=True, requires_grad=True)
+
+    def row(one: xt.Tensor) -> xt.Tensor:
+        xt.sum(leaf * one).backward()
+        return xt.sum(one)
+
+    xt.vmap(row)(xt.asarray(x))
+    assert leaf.grad is not None
+    np.testing.assert_allclose(leaf.grad.numpy(), x.sum(0), rtol=1e-12)
+
+    def running(x: xt.Tensor, v: xt.Tensor) -> xt.Tensor:
+        total = xt.zeros(5)
+
+        def add(one: xt.Tensor) -> xt.Tensor:
+            total[...] = total + one * v
+            return xt.sum(total)
+
+        return xt.sum(xt.vmap(add)(x)) + xt.sum(total)
+
+    found = xt.grad(running, 1)(xt.asarray(x), xt.ones(5))
+    np.testing.assert_allclose(found.numpy(), np.cumsum(x, axis=0).sum(0) + x.sum(0), rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_through_writes_into_own_memory() -> None:
+    x, v = RNG.normal(size=(9, 5)), RNG.normal(size=5)
+
+    def loss(counted: Any, x: xt.Tensor, v: xt.Tensor) -> xt.Tensor:
+        def row(one: xt.Tensor) -> xt.Tensor:
+            h = one * 2
+            h[0] = h[1] * v[0]
+            y = h * h
+            h[...] = y + v
+            return y * h
+
+        return xt.sum(xt.vmap(counted(row))(x))
+
+    found, calls = calls_back(loss, x, v)
+    assert calls == [1, 1, 1]
+    h = np.concatenate([2 * x[:, 1:2] * v[0], 2 * x[:, 1:]], axis=1)  # the loss is h^4 + h^2 v
+    slope = 4 * h**3 + 2 * h * v
+    wanted = 2 * slope
+    wanted[:, 1] += slope[:, 0] * 2 * v[0]
+    wanted[:, 0] = 0
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found[1], (h**2).sum(0) + np.eye(5)[0] * (slope[:, 0] * 2 * x[:, 1]).sum(), rtol=1e-12)

@@ -452,7 +452,7 @@ def remember_elementwise(
             given[wanted] = Kept(result, None)
         else:
             x = operands[place]
-            given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else x
+            given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else _kept(x)
 
 
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:

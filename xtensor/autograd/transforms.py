@@ -385,8 +385,7 @@ def _is_linear(way: Way, leaves: Sequence[Tensor]) -> bool:
     """Return whether a way back may be taken forward: what users have written may be linear in no cotangent, or ask for
     its values, and what is computed again may hold such.
     """
-    rules = [step.rule for step in way.order if step.rule is not None]
-    own = any(type(pull.function) is _Written for rule in rules for pull in rule.pulls.values())
+    own = any(is_users_own(step.rule) for step in way.order if step.rule is not None)
     again = any(type(step) is not Step and type(step) is not Leaf for step in way.order)
     return not own and not again and all(leaf.dtype.kind == "f" for leaf in leaves)
 
@@ -512,7 +511,12 @@ def _scalar_seed(x: Tensor) -> None:
         raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
 
 
+# How often a gradient was added to a leaf's.
+accumulated = [0]
+
+
 def _accumulate(leaf: Leaf, g: Tensor) -> None:
+    accumulated[0] += 1
     if leaf.grad is None:
         leaf.grad = g
     else:
@@ -628,6 +632,11 @@ class custom_vjp:  # noqa: N801 - a decorator
 
 def _like_of(x: Any) -> tuple[Any, Any] | None:
     return (x.shape, x.dtype) if isinstance(x, Tensor) else None
+
+
+def is_users_own(rule: Rule) -> bool:
+    """Return whether a rule is that of a custom_vjp."""
+    return any(type(pull.function) is _Written for pull in rule.pulls.values())
 
 
 class _Written:

@@ -2,36 +2,49 @@
 
 The function is called for the first row, which a capture takes down. Its steps are then taken again over tensors with
 the rows in front: of the few kinds of nodes that graphs are made of, elementwise functions keep their shapes aligned,
-reductions and views have their axes moved by one, and products of matrices become one of all rows. Where a step is none
-of these, as a call of the library's, the function is called row by row.
+reductions and views have their axes moved by one, and products of matrices become one of all rows. Any other function,
+as the library's are, is called for each row within one step. Where what is drawn, written or looked at depends on the
+order of rows, the function is called row by row. Where a gradient is recorded, the first row's
+tape becomes that of all rows (batched_tape.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from ..autograd.rules import xt
-from ..autograd.tape import OFF, is_recording, recording
-from ..base.layout import Layout, axes_of
+from ..autograd.tape import OFF, Saved, Step, carry, now, recording, step_of
+from ..autograd.transforms import accumulated
+from ..base.dtypes import DType
+from ..base.layout import Layout, Shape, axes_of
+from ..base.options import settings
 from ..graph.node import Node, View
 from ..storage.blob import TBlob
-from ..storage.storage import watchers, watching
+from ..storage.storage import Storage, watchers, watching
 from ..tensor.face import Tensor, evaluate, face
 from ..tensor.operands import as_tensor
-from .library import rearranged
+from ..tensor.trees import Rebuild, flatten
+from .batched_tape import StayApartError, Tape, kept_below
+from .capture import Watch, asks_for_plain_calls
+from .library import on, rearranged
 from .op import node_later, reduce
 
 if TYPE_CHECKING:
+    from ..plan.layouts import Meta
     from ..run.capture import Called, Capture, Evaluated, Spot
     from .op import Op
 
 # Reductions that find places.
 _SEARCHES = ("argmax", "argmin")
 
+# Functions of the library's of one matrix, which take stacks of them.
+_OF_STACKS = frozenset(("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "svd", "svdvals"))
 
-class _StayApartError(Exception):
-    """Rows are to be computed one by one."""
+# Rows that are done at once where nobody watches: fewer take less time one by one.
+FEW_ROWS = 8
 
 
 class Value(NamedTuple):
@@ -55,26 +68,53 @@ class Value(NamedTuple):
 
 
 class Batch:
-    """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own."""
+    """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own.
 
-    def __init__(self, capture: Capture, tensors: Sequence[Tensor], rows: int) -> None:
-        self._capture, self._rows = capture, rows
+    watch: whether the first row is watched here, where nobody does so.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], rows: int, capture: Capture | None) -> None:
+        self._rows = rows
         self._wholes = [_packed(x) for x in tensors]
-        self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
-        evaluate(*self._wholes, *self.alone)
-        self._begin, self._roots = len(capture.steps), len(capture.roots)
-        self._versions = [x.owner.version for x in self.alone]
+        self._watch: AbstractContextManager[Any] = nullcontext()
+        if capture is None:
+            capture = _capture_of(self._wholes)
+            self._watch = Watch(capture)
+        self._capture = capture
+        self._reason = ""
+        self._holds = False
+        self.alone: list[Tensor] = []
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor], rows: int) -> Batch | None:
-        """Return the rows of some tensors where they may be done at once, as they are taken down; else None."""
+    def of(cls, tensors: Sequence[Tensor], rows: int, watch: bool) -> Batch | None:
+        """Return the rows of some tensors where they may be done at once, else None."""
         capture: Any = watching() if watchers else None
-        if capture is None or capture.reason:
+        if capture is None and (not watch or rows < FEW_ROWS or asks_for_plain_calls(settings())):
             return None
-        if is_recording() and any(x.requires_grad for x in tensors):
+        if capture is not None and capture.reason:
             return None
-        batch = cls(capture, tensors, rows)
-        return None if capture.reason else batch
+        return cls(tensors, rows, capture)
+
+    def first(self, function: Callable[[Sequence[Tensor]], Any]) -> tuple[list[Any], Rebuild]:
+        """Return the leaves of what a function makes of the first row, which is watched, and what builds it of such."""
+        with self._watch:
+            self._holds = self._capture.held is None
+            self._capture.held = self._capture.held or []
+            self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
+            evaluate(*self._wholes, *self.alone)
+            self._begin, self._roots = len(self._capture.steps), len(self._capture.roots)
+            self._versions = [x.owner.version for x in self.alone]
+            self._since, self._accumulated = now(), accumulated[0]
+            leaves, rebuild = flatten(function(self.alone))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+            evaluate(*tensors, *kept_below(_ends(tensors), self._since))
+            self._reason = self._capture.reason
+        return leaves, rebuild
+
+    def close(self) -> None:
+        """Keep the first row's memory no longer."""
+        if self._holds:
+            self._capture.held = None
 
     def was_written(self) -> bool:
         """Return whether the first rows that were given were written to."""
@@ -85,9 +125,7 @@ class Batch:
         computed one by one.
         """
         capture = self._capture
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        evaluate(*tensors)
-        if capture.reason or self.was_written() or any(x.requires_grad for x in tensors):
+        if self._reason or self.was_written() or self._accumulated != accumulated[0]:
             return None
         begin, end = self._begin, len(capture.steps)
         steps = capture.steps[begin:end]
@@ -99,12 +137,64 @@ class Batch:
                 for step in steps:
                     lifted.take(step)
                 found = [lifted.of_leaf(leaf) for leaf in leaves]
-            except _StayApartError:
+                self._carry(lifted, leaves, found)
+            except StayApartError:
                 del capture.steps[end:]
                 return None
         capture.taped += self._rows * len(steps)  # a plain call is one for each row
         capture.steps[begin:end] = lifted.kept()
         return found
+
+    def _carry(self, lifted: _Lifted, leaves: Sequence[Any], columns: Sequence[Tensor]) -> None:
+        """Give columns the steps that lead back to what gradients are wanted of."""
+        ends = [step_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        if not any(ends):
+            return
+        tape = Tape(self._rows, self._since, lifted.of_saved, over_rows)
+        for whole, one in zip(self._wholes, self.alone, strict=True):
+            tape.enter(step_of(one), step_of(whole))
+        tape.take([end for end in ends if end is not None])
+        for column, end in zip(columns, ends, strict=True):
+            if end is not None:
+                carry(column, tape.whole(end))
+
+
+def over_rows(
+    function: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor], rows: int, *, watch: bool
+) -> tuple[list[Tensor], Rebuild]:
+    """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves.
+
+    watch: whether to watch the first row where nobody does.
+    """
+    batch = Batch.of(tensors, rows, watch)
+    done: list[tuple[list[Any], Rebuild]] = []
+    if batch is not None:
+        try:
+            done.append(batch.first(function))
+            columns = batch.columns(done[0][0])
+        finally:
+            batch.close()
+        if columns is not None:
+            return columns, done[0][1]
+        if batch.was_written():  # instead of the first row itself
+            done.clear()
+    done += [flatten(function([x[row] for x in tensors])) for row in range(len(done), rows)]
+    both = zip(*[leaves for leaves, _ in done], strict=True)
+    return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], done[0][1]
+
+
+def _capture_of(tensors: Sequence[Tensor]) -> Capture:
+    """Return what watches a call that reads some tensors, and is done with then."""
+    from ..run.capture import Capture
+
+    evaluate(*tensors)
+    capture = Capture([x.blob for x in tensors])
+    capture.is_lasting = False
+    return capture
+
+
+def _ends(tensors: Sequence[Tensor]) -> list[Step]:
+    return [step for step in map(step_of, tensors) if step is not None]
 
 
 def _packed(x: Tensor) -> Tensor:
@@ -125,9 +215,9 @@ class _Lifted:
         self.values: dict[int, Value] = {}
         self._rows, self._capture, self._first, self._steps = rows, capture, first, steps
         self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
-        self._memory = capture.memory()
+        self._memory: dict[int, tuple[Storage, int]] = {}
         self._returned: set[int] = set()
-        self._same: list[Evaluated] = []
+        self._same: list[Evaluated | Called] = []
         self._is_mixed = False
 
     def enter(self, root: int, whole: Tensor) -> None:
@@ -153,10 +243,18 @@ class _Lifted:
         self._returned.add(spot.root)
         return value.tensor if is_alone else cast(Tensor, value.tensor.copy())
 
+    def of_saved(self, saved: Saved) -> Value:
+        """Return what was kept for a gradient."""
+        value = saved.value
+        if type(value) is not TBlob:
+            raise StayApartError
+        return self._seen(self._capture.spot_of(value))
+
     def take(self, step: Evaluated | Called) -> None:
         """Take a step over all rows."""
         if not _is_evaluated(step):
-            raise _StayApartError
+            self._call(cast("Called", step))
+            return
         trace, values = step.trace, dict[int, Value]()
         for number, value in enumerate(trace.values):
             if number not in trace.arguments:
@@ -175,6 +273,49 @@ class _Lifted:
             elif number in trace.arguments:
                 self._keep(step, number, spot, values)
 
+    def _call(self, step: Called) -> None:
+        """Take a call of a function of native arrays."""
+        if step.writes or not step.takes:
+            raise StayApartError
+        given, made = [self._seen(spot) for spot in step.takes], {spot.root for spot in step.gives}
+        if not any(value.whole for value in given):
+            if not self._written.isdisjoint(made):
+                raise StayApartError
+            self._same.append(step)
+            return
+        if not made:
+            self._check(step, given)
+            return
+        fresh = [spot.root >= self._first and spot.root not in self.values and not spot.after for spot in step.gives]
+        if not all(fresh) or len(made) < len(fresh) or not all(_is_packed(spot.meta) for spot in step.gives):
+            raise StayApartError
+        results = [(spot.meta.shape, spot.meta.dtype) for spot in step.gives]
+        for spot, found in zip(step.gives, self._each(step.function, given, results, step.name), strict=True):
+            self.values[spot.root] = Value(found, True)
+
+    def _each(
+        self, function: Callable[..., Any], given: Sequence[Value], results: Sequence[tuple[Shape, DType]], name: str
+    ) -> Sequence[Tensor]:
+        """Return what a function of native arrays makes of each row. results: of one row."""
+        form = [(isinstance(value.tensor, Tensor), value.whole, value.tensor) for value in given]
+        form = [(is_tensor, whole, None if is_tensor else scalar) for is_tensor, whole, scalar in form]
+        call = partial(_row_by_row, function, self._rows, form, results, name in _OF_STACKS)
+        found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
+        return (found,) if isinstance(found, Tensor) else cast(Sequence[Tensor], found)
+
+    def _check(self, step: Called, given: Sequence[Value]) -> None:
+        """Take a check of each row, which raises ValueError."""
+        form = [(True, value.whole, None) for value in given]
+        check = partial(_row_by_row, step.function, self._rows, form, (), False, None)
+        blobs = [value.tensor.blob for value in given]
+        with self._capture.inside():
+            try:
+                self._capture.device.backend.call(check, *[blob.shallow_copy().native() for blob in blobs])
+            except ValueError:  # the function itself says what is wrong
+                raise StayApartError from None
+        if self._capture.is_lasting:
+            self._capture.called(check, blobs, ())
+
     def _keep(self, step: Evaluated, number: int, spot: Spot, values: dict[int, Value]) -> None:
         """Remember a result by its memory, or by that of what it is a view of."""
         if spot.root in self.values:
@@ -185,13 +326,13 @@ class _Lifted:
             self._is_mixed = True
             return
         if spot.root < self._first or not meta.layout.is_contiguous(meta.dtype.itemsize):
-            raise _StayApartError
+            raise StayApartError
         self.values[spot.root] = value if value.whole else Value(_repeated(value.tensor, self._rows), True)
 
     def _write(self, spot: Spot, value: Value) -> None:
         target = self._seen(spot)
         if not target.whole:  # memory that all rows share
-            raise _StayApartError
+            raise StayApartError
         target.tensor[...] = value.at_least(len(spot.meta.shape))
 
     def _own(self, root: int) -> Tensor:
@@ -200,7 +341,7 @@ class _Lifted:
         if root in self._capture.blank:
             return cast(Tensor, xt.empty((self._rows, nbytes), dtype=xt.uint8, device=self._capture.device))
         if constant is None or is_array or not constant.is_contiguous:
-            raise _StayApartError
+            raise StayApartError
         return _repeated(face(constant), self._rows)
 
     def _seen(self, spot: Spot) -> Value:
@@ -221,7 +362,7 @@ class _Lifted:
         """Return what a spot shows of memory that is the same for every row, and that none writes."""
         capture, meta = self._capture, spot.meta
         if spot.root in self._written:
-            raise _StayApartError
+            raise StayApartError
         constant = capture.roots[spot.root].constant
         if constant is not None:
             layout = Layout(meta.shape, meta.layout.strides, constant.layout.offset + spot.after)
@@ -229,7 +370,9 @@ class _Lifted:
             blob.fixed = True
             return face(blob)
         if spot.root not in self._memory:
-            raise _StayApartError
+            self._memory = capture.memory()
+        if spot.root not in self._memory:
+            raise StayApartError
         owner, begin = self._memory[spot.root]
         layout = Layout(meta.shape, meta.layout.strides, begin + spot.after)
         return face(TBlob(owner, meta.dtype, layout, capture.device))
@@ -241,15 +384,19 @@ class _Lifted:
         whole = any(value.whole for value in given)
         if type(node.op) is View:
             return Value(self._view(node, given[0]), whole)
-        if node.op.name == "matmul":
+        if node.op.name == "matmul" and not (whole and any(value.ndim > 2 for value in given)):
             return Value(_product(node, *given), whole)
         if node.op.kind == "elementwise":
             shape = (self._rows, *node.shape) if whole else node.shape
             operands = tuple([value.at_least(len(node.shape)) for value in given])
             return Value(node_later(node.op, operands, node.params, shape, node.dtype, node.device), whole)
-        if node.op.kind == "reduction":
+        is_search = whole and node.op.name in _SEARCHES
+        if node.op.kind == "reduction" and not (is_search and node.params["axis"] is None and given[0].ndim != 1):
             return Value(_reduced(node, given[0]), whole)
-        raise _StayApartError
+        if not whole:
+            raise StayApartError
+        kernel = partial(node.op.kernel(self._capture.device.backend), **node.params)
+        return Value(self._each(kernel, given, [(node.shape, node.dtype)], node.op.name)[0], True)
 
     def _view(self, node: Node, value: Value) -> Tensor:
         op, given = node.op, node.params["given"]
@@ -291,8 +438,6 @@ def _reduced(node: Node, value: Value) -> Tensor:
     """Return a reduction of the axes of each row."""
     axis, ndim = node.params["axis"], value.ndim
     if value.whole and node.op.name in _SEARCHES:
-        if axis is None and ndim != 1:  # a place among all elements
-            raise _StayApartError
         axis = 1 if axis is None else axis + 1
     elif value.whole:
         axis = tuple([one + 1 for one in axes_of(axis, ndim)])
@@ -311,12 +456,43 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
         return cast(Tensor, xt.reshape(xt.matmul(flat, b.tensor), (*a.tensor.shape[:2], *b.tensor.shape[1:])))
     if b.whole and not a.whole and ways == (2, 1):
         return cast(Tensor, xt.matmul(b.tensor, xt.matrix_transpose(a.tensor)))
-    if a.ndim > 2 or b.ndim > 2:
-        raise _StayApartError
     x = xt.expand_dims(a.tensor, axis=-2) if a.ndim == 1 else a.tensor
     y = xt.expand_dims(b.tensor, axis=-1) if b.ndim == 1 else b.tensor
     found = xt.matmul(x, y)
     return cast(Tensor, xt.reshape(found, (found.shape[0], *node.shape)))
+
+
+def _is_packed(meta: Meta) -> bool:
+    return meta.layout.is_contiguous(meta.dtype.itemsize)
+
+
+def _row_by_row(
+    function: Callable[..., Any],
+    rows: int,
+    form: Sequence[tuple[bool, bool, Any]],
+    results: Sequence[tuple[Shape, DType]],
+    is_of_stacks: bool,
+    library: Any,
+    *natives: Any,
+) -> Any:
+    """Call a function for each row of native arrays; return its results with the rows in front.
+
+    form: of each operand whether it is an array, whether that has the rows in front, and the scalar that it is else.
+    results: the shapes and dtypes of one row. is_of_stacks: whether it takes all rows at once.
+    """
+    left = iter(natives)
+    operands = [(next(left) if is_array else scalar, whole) for is_array, whole, scalar in form]
+    if is_of_stacks and all(whole for _, whole in operands):
+        found = function(*[x for x, _ in operands])
+        parts = found if isinstance(found, (tuple, list)) else (found,)
+        if [part.shape for part in parts] == [(rows, *shape) for shape, _ in results]:
+            return found
+    made = [library.empty((rows, *shape), dtype=dtype) for shape, dtype in results]
+    for row in range(rows):
+        found = function(*[x[row, ...] if whole else x for x, whole in operands])
+        for result, part in zip(made, found if isinstance(found, (tuple, list)) else (found,), strict=bool(made)):
+            result[row, ...] = part
+    return made[0] if len(made) == 1 else tuple(made)
 
 
 def _turned(value: Value, is_turned: bool) -> Value:

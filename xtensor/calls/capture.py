@@ -265,7 +265,7 @@ class Fused(Generic[P, R]):
         found: what signature_of has returned.
         """
         self._unwatched -= 1
-        if (self._unwatched >= 0 and not self._strict) or _asks_for_plain_calls(settings()):
+        if (self._unwatched >= 0 and not self._strict) or asks_for_plain_calls(settings()):
             return self._function(*args, **kwargs)
         for other, known in reversed(list(self._known.items())) if found[5] else ():
             if known.is_long and differing(found[0], other, found[5]):
@@ -310,7 +310,7 @@ class Fused(Generic[P, R]):
         most = MOST_STEPS if self._strict else self._steps
         capture = Capture([_settled_anew(x) for x in tensors], arrays, most)
         capture.arithmetic = None if traced is None else traced.arithmetic
-        with _Watch(capture) as watch:
+        with Watch(capture) as watch:
             contents = Contents(holders, self._reach or self._reached())
             try:
                 result: Any = self._function(*args, **kwargs)
@@ -371,7 +371,7 @@ class Fused(Generic[P, R]):
         return next(row for row in count() if self._uses - row not in made)
 
 
-class _Watch:
+class Watch:
     """A block in which a call is watched, with everything recorded: that ends with the block, or as soon as the call
     cannot be captured, so that the rest of it costs what any plain call costs.
     """
@@ -380,7 +380,7 @@ class _Watch:
         self._capture = capture
         self._trusted, self._until_end = ExitStack(), ExitStack()
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> Watch:
         try:
             self._begin()
         except BaseException:  # an interrupt
@@ -434,7 +434,7 @@ def _sharing(args: Any, kwargs: Any) -> Any:
     return given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
 
 
-def _asks_for_plain_calls(limits: Settings) -> bool:
+def asks_for_plain_calls(limits: Settings) -> bool:
     return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
 
 
@@ -554,7 +554,7 @@ class _Known:
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
         """Return whether a schedule is to run under settings, and remember which these are."""
-        if self.plain is limits or _asks_for_plain_calls(limits):
+        if self.plain is limits or asks_for_plain_calls(limits):
             return False
         if captured.is_small and limits.engine == "auto":
             self.plain = limits
@@ -581,7 +581,7 @@ class _Known:
     def why(self) -> str:
         """Return why the next call runs the function, "" if it does not."""
         limits = settings()
-        if self.reason or _asks_for_plain_calls(limits):
+        if self.reason or asks_for_plain_calls(limits):
             return self.reason or ASKED
         assert self.captured is not None
         return SMALL if self.captured.is_small and limits.engine == "auto" else ""

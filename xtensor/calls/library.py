@@ -139,7 +139,7 @@ def captured_call(
         if name in _DEPENDS_ON_VALUES or _holds_memory(function):
             capture.refuse_call(name)
         found = [TBlob(blob.owner, blob.dtype, blob.layout, device) for blob in made]
-        capture.called(function, blobs, found)
+        capture.called(function, blobs, found, name=name)
     if isinstance(result, (tuple, list)):
         return tuple([face(blob) for blob in found])
     return _without_rule(face(found[0]), name, tensors)

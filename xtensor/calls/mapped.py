@@ -10,10 +10,11 @@ from sys import maxsize
 from typing import Any, cast
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, is_recording
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
-from ..tensor.trees import Rebuild, flatten, rebuilt
+from ..tensor.trees import flatten, rebuilt
 from .capture import Fused
 
 Axes = int | None | Sequence[int | None]
@@ -23,9 +24,10 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
 
     function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
-    function may do here. The first call runs it for the first row and takes that down as `xt.fuse` does; where it does
-    elementwise functions, reductions, views, products of matrices and writes, its steps are done for all rows at once,
-    else it is run for each row. What cannot be captured runs row by row each time (`why` says so).
+    function may do here. The first call runs it for the first row and takes that down as `xt.fuse` does; its steps, and
+    those of a gradient that goes back through it, are done for all rows at once. Where it draws random numbers, writes
+    to its row or to what all rows share, or has rules of users on the way of a gradient, it is run for each row. What
+    cannot be captured runs row by row each time (`why` says so).
     in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
     their rows along axis 0. out_axes: where the axis of the rows is put in each result.
 
@@ -46,32 +48,15 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
         tensors = [x for leaves, _ in parts for x in leaves or ()]
         length = _length(tensors)
-        columns, rebuild = _over_rows(partial(_call, function, parts), tensors, length)
+        from .batching import over_rows  # for functions that are mapped
+
+        is_taped = active[0] and is_recording()
+        columns, rebuild = over_rows(partial(_call, function, parts), tensors, length, watch=is_taped)
         return rebuilt(rebuild, [_in_front(one, out_axes) for one in columns])
 
     mapped.__dict__["__wrapped__"] = function
     mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
     return Fused(mapped, steps=maxsize)
-
-
-def _over_rows(
-    function: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor], rows: int
-) -> tuple[list[Tensor], Rebuild]:
-    """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves."""
-    from .batching import Batch  # for functions that are mapped
-
-    batch = Batch.of(tensors, rows)
-    done: list[tuple[list[Any], Rebuild]] = []
-    if batch is not None:
-        done.append(flatten(function(batch.alone)))
-        columns = batch.columns(done[0][0])
-        if columns is not None:
-            return columns, done[0][1]
-        if batch.was_written():  # instead of the first row itself
-            done.clear()
-    done += [flatten(function([x[row] for x in tensors])) for row in range(len(done), rows)]
-    both = zip(*[leaves for leaves, _ in done], strict=True)
-    return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], done[0][1]
 
 
 def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:

@@ -127,13 +127,14 @@ class Alike(NamedTuple):
 
 class Called(NamedTuple):
     """A function of native arrays that was called. takes: what it was given; gives: its results; writes: the memory
-    that it wrote.
+    that it wrote. name: of the public function.
     """
 
     function: Callable[..., Any]
     takes: list[Spot]
     gives: list[Spot]
     writes: tuple[int, ...]
+    name: str = ""
 
     @property
     def is_copy_of_view(self) -> bool:
@@ -164,12 +165,16 @@ class Capture:
     that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
     thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
     must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
-    most: steps that are taken down. taped: what plain calls take besides, in
-    steps of a tape: those that gradients went back through, and those of rows that are done at once here.
+    is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory that is
+    kept, None where none is. most: steps that are
+    taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went back through, and
+    those of rows that are done at once here.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:
         self.most = most
+        self.is_lasting = True
+        self.held: list[Storage] | None = None
         self.reason = self.checked = ""
         self.arithmetic: Arithmetic | None = None
         self.given_up: Callable[[], None] = lambda: None
@@ -240,8 +245,11 @@ class Capture:
             self.refuse(WRITES)
 
     def _is_array(self, owner: Storage) -> bool:
-        """Return whether memory is that of one of the arrays that are constants."""
-        return owner.shared and (owner.address, owner.nbytes) in self._arrays
+        """Return whether memory is that of one of the arrays that are constants, or of a view of one."""
+        if not owner.shared or not self._arrays:
+            return False
+        low, high = owner.address, owner.address + owner.nbytes
+        return any([begin <= low and high <= begin + nbytes for begin, nbytes in self._arrays])
 
     def refuse(self, reason: str) -> None:
         """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
@@ -368,7 +376,12 @@ class Capture:
         return sum([ByBlas.of(kernel, work) is None for kernel in called])
 
     def called(
-        self, function: Callable[..., Any], takes: Sequence[TBlob], gives: Sequence[TBlob], writes: Sequence[TBlob] = ()
+        self,
+        function: Callable[..., Any],
+        takes: Sequence[TBlob],
+        gives: Sequence[TBlob],
+        writes: Sequence[TBlob] = (),
+        name: str = "",
     ) -> None:
         """Take down a call of a function of native arrays. gives: its results; writes: what of `takes` it wrote."""
         if self.reason:
@@ -381,7 +394,7 @@ class Capture:
             for root in roots:
                 self._note_write(root)
             made = [self._spot(blob, is_made=True) for blob in gives]
-        self._enter(Called(function, given, made, roots))
+        self._enter(Called(function, given, made, roots, name))
 
     def created(self, native: Native, device: Device) -> TBlob:
         """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
@@ -527,6 +540,8 @@ class Capture:
             constant = TBlob.adopt(owner.bytes.copy(), blob.device)
             constant.fixed = True
             place = self._enter_root(owner, Root(None, constant, owner.nbytes, is_array=True))
+        elif place is None and not self.is_lasting:
+            place = self._enter_root(owner, Root(None, None, owner.nbytes))
         elif place is None:
             self.refuse(OUTSIDE)
             place = Place(0, 0, 0, 0)
@@ -549,6 +564,8 @@ class Capture:
             place = Place(len(self.roots), blob.layout.offset, *blob.layout.extent(blob.dtype.itemsize))
         else:
             self._made.append(ref(owner))
+        if self.held is not None:
+            self.held.append(owner)
         places = self._numbers.setdefault(owner, [])
         places.append(place)
         self._first[place.root] = places[0].root

@@ -240,7 +240,7 @@ class _Joined:
             self.numbers[root] = base + number
         begins = {number: self._begin(spot) for number, spot in step.spots.items()}
         work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits)
-        maker = builder.enter(work, where, leaves, own, keeps_scalars=True)
+        maker = builder.enter(work, where, leaves, own, keeps_scalars=True, lasting=fresh.values())
         if not fresh and maker.again is not None:
             self._again[id(step)] = maker.again
         for root, number in fresh.items():

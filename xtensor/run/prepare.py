@@ -126,12 +126,14 @@ class Builder:
         *,
         keeps_scalars: bool,
         apart: bool = False,
+        lasting: Iterable[int] = (),
     ) -> _Maker:
         """Enter work; what generated code turns out to lack for it is done by others.
 
         where: of values that have memory already, the word that tells of it and what is to be added. own: the results
-        that get memory of their own. keeps_scalars: whether scalars are the same at every run. apart: whether kernels
-        run one after the other in any case.
+        that get memory of their own. lasting: values that other work takes, of which views may be all that is kept:
+        who enters that work lets go of them. keeps_scalars: whether scalars are the same at every run. apart: whether
+        kernels run one after the other in any case.
         """
         base, self.numbers = self.numbers, self.numbers + len(work.trace.values)
         for leaf in leaves:
@@ -147,7 +149,7 @@ class Builder:
         if key not in self._before:
             self._before[key] = _compiled(work, apart)
         outline, makes = self._before[key]
-        maker = _Maker(self, work, outline, base, where, set(own), keeps_scalars)
+        maker = _Maker(self, work, outline, base, where, set(own), frozenset(lasting).union(own), keeps_scalars)
         maker.enter({place: one._replace(where=maker.where) for place, one in makes.items()})
         self.waiting += outline.waiting
         return maker
@@ -238,12 +240,13 @@ class _Maker:
         base: int,
         where: dict[int, tuple[int, int]],
         own: set[int],
+        lasting: frozenset[int],
         keeps_scalars: bool,
     ) -> None:
         self.builder, self.work, self.outline, self.base = builder, work, outline, base
         self.chosen = list(zip(outline.kernels, outline.choices, strict=True))
         self.where, self.keeps_scalars = where, keeps_scalars
-        self.own = frozenset(own)
+        self.lasting = lasting
         self.is_there = work.device.backend is not CPU
         self.needed = self._find_needed(own)
         self.again: Sequence[Makes | cuda_segment.Step] | None = None
@@ -361,7 +364,7 @@ class _Maker:
 
     def _dropped(self, last: Iterable[int]) -> list[int]:
         """Return the numbers of blobs to let go of, of values that nobody needs any more."""
-        return [self.base + number for number in last if number in self.needed and number not in self.own]
+        return [self.base + number for number in last if number in self.needed and number not in self.lasting]
 
     def _last_uses(self) -> list[list[int]]:
         """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is

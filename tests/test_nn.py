@@ -559,7 +559,7 @@ def test_a_file_names_its_functions(file: str) -> None:
 
 FORMULAS = [
     (norms._squared_distance, lambda x, y, z: xt.square(x - y), 2),
-    (norms._over_root, lambda x, y, z: x / xt.sqrt(y + z), 3),
+    (norms._over_root, lambda x, y, z: y / xt.sqrt(x + z), 3),
     (norms._distance_times, lambda x, y, z: (x - y) * z, 3),
     (norms._multiply_add, lambda x, y, z: x * y + z, 3),
 ]

@@ -115,6 +115,7 @@ class Op:
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
         self._dtypes: dict[Any, DType] = {}
+        self._formulas: dict[Backend, Callable[..., Any]] = {}
         REGISTRY[self.name] = self
 
     def __repr__(self) -> str:
@@ -149,7 +150,9 @@ class Op:
             return own
         if self.element is None:  # a primitive: only a backend can compute it
             raise NotImplementedError(f"{self.name}: {backend!r} has no function of this name and no formula")
-        return self._formula(backend, self.element)
+        if backend not in self._formulas:
+            self._formulas[backend] = self._formula(backend, self.element)
+        return self._formulas[backend]
 
     @cached_property
     def cpu_kernel(self) -> Callable[..., Any]:
@@ -162,10 +165,14 @@ class Op:
         def machine(primitive: str) -> Callable[..., Any]:
             return REGISTRY[primitive].kernel(backend)
 
+        computed: Any = None  # the formula may need rows that are not there yet
+
         def run(*natives: Any) -> Any:
             if any(promote(getattr(native, "dtype", type(native))).kind not in takes for native in natives):
                 raise TypeError("formula: a dtype is not accepted")  # refusal() says which
-            return elements.evaluate(formula, machine, *natives)
+            nonlocal computed
+            computed = computed or elements.traced(formula, len(natives), machine)
+            return computed(*natives)
 
         return run
 

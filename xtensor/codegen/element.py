@@ -8,7 +8,7 @@ is another; a row never names one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 Machine = Callable[[str], Callable[..., Any]]
 
@@ -92,6 +92,50 @@ def primitive(name: str, *operands: Any) -> Element:
 def evaluate(formula: Callable[..., Any], machine: Machine, *values: Any) -> Any:
     """Return the formula's value on one machine, given the machine's own values."""
     return formula(*(Element(machine, value) for value in values)).value
+
+
+class _Place(NamedTuple):
+    """Stands for a value of a formula that is traced: the operands', then those of its steps in order."""
+
+    number: int
+
+
+def traced(formula: Callable[..., Any], operands: int, machine: Machine) -> Callable[..., Any]:
+    """Return a function that computes a formula of so many operands on one machine: it calls the same functions, which
+    are found once, and lets go of each value after its last use.
+    """
+    steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+
+    def taking_down(name: str) -> Callable[..., Any]:
+        def take_down(*values: Any) -> _Place:
+            steps.append((machine(name), values))
+            return _Place(operands + len(steps) - 1)
+
+        return take_down
+
+    result = evaluate(formula, taking_down, *map(_Place, range(operands)))
+    constants = [one for one in (*[one for _, taken in steps for one in taken], result) if type(one) is not _Place]
+    order = iter(range(operands + len(steps), operands + len(steps) + len(constants)))
+
+    def place_of(value: Any) -> int:
+        return value.number if type(value) is _Place else next(order)
+
+    script = [(function, [place_of(one) for one in taken]) for function, taken in steps]
+    end = place_of(result)
+    last = {number: at for at, (_, taken) in enumerate(script) for number in taken if number != end}
+    over = [[number for number, at in last.items() if at == own] for own in range(len(script))]
+    room = [None] * len(script)
+    whole = [(at, *step, drops) for at, (step, drops) in enumerate(zip(script, over, strict=True), operands)]
+
+    def run(*values: Any) -> Any:
+        known: list[Any] = [*values, *room, *constants]
+        for at, function, taken, drops in whole:
+            known[at] = function(*[known[number] for number in taken])
+            for number in drops:
+                known[number] = None
+        return known[end]
+
+    return run
 
 
 def absolute(x: Any) -> Element:

@@ -43,7 +43,7 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
     mean = xt.mean(x, axis=axes, keepdims=True)
     count = float(size_along(x, axes))
     total = xt.sum(_squared_distance(x, mean), axis=axes, keepdims=True)
-    scale = _over_root(sqrt(count), total, count * eps)
+    scale = _over_root(total, sqrt(count), count * eps)
     return _distance_times(x, mean, scale), scale
 
 
@@ -62,14 +62,14 @@ def _squared_distance(x: Tensor, mean: Tensor, /) -> Tensor:
 
 @elementwise(
     REAL_FLOATING,
-    element=lambda a, b, room: a / root(b + room),
+    element=lambda b, a, room: a / root(b + room),
     derivative=(
-        lambda b, room: 1 / xt.sqrt(b + room),
         lambda y, b, room: y / (-2 * (b + room)),
+        lambda b, room: 1 / xt.sqrt(b + room),
         lambda y, b, room: y / (-2 * (b + room)),
     ),
 )
-def _over_root(a: float, b: Tensor, room: float, /) -> Tensor:
+def _over_root(b: Tensor, a: float, room: float, /) -> Tensor:
     """Return a / sqrt(b + room)."""
     ...
 

@@ -107,6 +107,13 @@ def is_plain(constant: Any) -> bool:
     return stays(constant) if isinstance(constant, type) else True
 
 
+def _is_public(function: Any) -> bool:
+    """Return whether a function is one that a library's module has, which finds what is always the same."""
+    if type(function) is not FunctionType or not is_plain(function):
+        return False
+    return vars(sys.modules.get(function.__module__, object)).get(function.__qualname__) is function
+
+
 def wrapped(x: Any) -> Any:
     """Return the function that an object stands for, as functools says it; None where it stands for none."""
     return getattr(x, "__dict__", {}).get("__wrapped__")
@@ -139,6 +146,8 @@ class Reach:
 
     def take(self, function: Any) -> bool:
         """Take in what a function finds; return False where there are too many functions."""
+        if _is_public(function):
+            return True
         known, form = self._functions.get(id(function)), form_of(function)
         if known is not None:
             if all(map(is_, known[1], form)):

@@ -43,7 +43,8 @@ def _kept_in(values: Iterable[Any]) -> Iterator[Kept]:
 
 class Tape:
     """The steps of all rows, by those of one. first: the place in time at which the one row's steps begin. value_of:
-    returns what a saved value is of all rows, or of one, and whether of all; over_rows: maps a function.
+    returns what a saved value is of all rows, or of one, and whether of all; over_rows: maps a function;
+    is_bare: whether steps have kept nothing, as they only say who depends on whom.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Tape:
         first: int,
         value_of: Callable[[Saved], tuple[Any, bool]],
         over_rows: Callable[..., tuple[list[Tensor], Any]],
+        is_bare: bool,
     ) -> None:
+        self._is_bare = is_bare
         self.rows, self._first, self._value_of, self.over_rows = rows, first, value_of, over_rows
         self._wholes: dict[Step, Step] = {}
         self._values: dict[Saved, tuple[Any, bool]] = {}
@@ -101,6 +104,8 @@ class Tape:
         if type(step) is Output:
             return Output(self.whole(step.parents[0]), step.place, like) if is_whole else None
         rule = step.rule
+        if self._is_bare:
+            return Step(rule, tuple(map(self.whole, step.parents)), like, step.slots) if is_whole else None
         if step.given is None or rule is None or is_users_own(rule):
             raise StayApartError
         given, marks = {}, {}
@@ -328,7 +333,7 @@ class _PullByRows:
             places[:] = [place for place, one in several.items() if one is not None]
             return [several[place] for place in places]
 
-        columns, _ = self._over_rows(pulled, wholes, self._rows, watch=True)
+        columns, _ = self._over_rows(pulled, wholes, self._rows)
         every = {place: _fitted(x, self._wanted[place]) for place, x in zip(places, columns, strict=True)}
         return every.get(None) if None in self._wanted else {place: every.get(place) for place in self._wanted}
 

@@ -10,13 +10,13 @@ tape becomes that of all rows (batched_tape.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 from ..autograd.rules import xt
-from ..autograd.tape import OFF, Saved, Step, carry, now, recording, step_of
+from ..autograd.tape import OFF, Saved, Step, carry, is_keeping, now, recording, step_of
 from ..autograd.transforms import accumulated
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
@@ -31,6 +31,8 @@ from .batched_tape import StayApartError, Tape, kept_below
 from .capture import Watch, asks_for_plain_calls
 from .library import on, rearranged
 from .op import node_later, reduce
+from .reach import Reach
+from .rebound import Contents
 
 if TYPE_CHECKING:
     from ..plan.layouts import Meta
@@ -42,6 +44,10 @@ _SEARCHES = ("argmax", "argmin")
 
 # Functions of the library's of one matrix, which take stacks of them.
 _OF_STACKS = frozenset(("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "svd", "svdvals"))
+
+# Why rows are computed one by one, where the function has changed what it finds: each row begins with what the last one
+# has left.
+CHANGES = "[changing] it changes what the next row finds"
 
 # Rows that are done at once where nobody watches: fewer take less time one by one.
 FEW_ROWS = 8
@@ -70,65 +76,85 @@ class Value(NamedTuple):
 class Batch:
     """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own.
 
-    watch: whether the first row is watched here, where nobody does so.
+    capture: who watches already, None where the first row is watched here.
     """
 
     def __init__(self, tensors: Sequence[Tensor], rows: int, capture: Capture | None) -> None:
-        self._rows = rows
+        self._rows, self._tensors = rows, tensors
         self._wholes = [_packed(x) for x in tensors]
-        self._watch: AbstractContextManager[Any] = nullcontext()
+        self._watch: Watch | None = None
         if capture is None:
             capture = _capture_of(self._wholes)
             self._watch = Watch(capture)
-        self._capture = capture
-        self._reason = ""
-        self._holds = False
+        self._capture, self._reason = capture, ""
+        self._holds = capture.held is None
+        self._begin = self._roots = self._since = self._accumulated = 0
+        self._versions: list[int] = []
         self.alone: list[Tensor] = []
 
     @classmethod
-    def of(cls, tensors: Sequence[Tensor], rows: int, watch: bool) -> Batch | None:
+    def of(cls, tensors: Sequence[Tensor], rows: int, is_taped: bool) -> Batch | None:
         """Return the rows of some tensors where they may be done at once, else None."""
         capture: Any = watching() if watchers else None
-        if capture is None and (not watch or rows < FEW_ROWS or asks_for_plain_calls(settings())):
+        if capture is None and (not is_taped or rows < FEW_ROWS or asks_for_plain_calls(settings())):
             return None
         if capture is not None and capture.reason:
             return None
         return cls(tensors, rows, capture)
 
-    def first(self, function: Callable[[Sequence[Tensor]], Any]) -> tuple[list[Any], Rebuild]:
-        """Return the leaves of what a function makes of the first row, which is watched, and what builds it of such."""
-        with self._watch:
-            self._holds = self._capture.held is None
-            self._capture.held = self._capture.held or []
+    def first(self, function: Callable[[Sequence[Tensor]], Any], state: State | None) -> tuple[list[Any], Rebuild]:
+        """Return the leaves of what a function makes of the first row, which is watched, and what builds it of such.
+        state: what it finds, which must stay as it is.
+        """
+        with self._watch or nullcontext():
+            if self._holds:
+                self._capture.held = []
             self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
             evaluate(*self._wholes, *self.alone)
             self._begin, self._roots = len(self._capture.steps), len(self._capture.roots)
             self._versions = [x.owner.version for x in self.alone]
             self._since, self._accumulated = now(), accumulated[0]
+            contents = None if state is None else Contents(state.holders, state.reach)
             leaves, rebuild = flatten(function(self.alone))
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             evaluate(*tensors, *kept_below(_ends(tensors), self._since))
             self._reason = self._capture.reason
+            if contents is not None and contents.changes() != ([], True):
+                self._reason = CHANGES
         return leaves, rebuild
 
     def close(self) -> None:
-        """Keep the first row's memory no longer."""
+        """Watch no longer, if an interrupt has kept that from ending, and let go of the first row's memory."""
+        if self._watch is not None:
+            self._watch.close()
         if self._holds:
             self._capture.held = None
 
-    def was_written(self) -> bool:
-        """Return whether the first rows that were given were written to."""
-        return [x.owner.version for x in self.alone] != self._versions
+    def put_back(self, state: State | None) -> bool:
+        """Write what the first rows were written into the arguments; return False where these share memory with each
+        other or with what is found, so that the function is to write there itself.
+        """
+        both = zip(self._tensors, self.alone, self._versions, strict=True)
+        written = [(x, one) for x, one, version in both if one.owner.version != version]
+        others = [] if state is None else [x.owner for x in state.tensors if not x.is_pending]
+        owners = [x.owner for x in self._tensors]
+        if written and (len({*owners}) < len(owners) or not {*owners}.isdisjoint(others)):
+            return False
+        for x, one in written:
+            if x.ndim > 1:  # else rows are values, and no views
+                x[0, ...] = one
+        return True
 
     def columns(self, leaves: Sequence[Any]) -> list[Tensor] | None:
         """Return what all rows make of what the first one has made, with the rows in front; None where they have to be
         computed one by one.
         """
         capture = self._capture
-        if self._reason or self.was_written() or self._accumulated != accumulated[0]:
+        is_written = [x.owner.version for x in self.alone] != self._versions
+        if self._reason or is_written or self._accumulated != accumulated[0]:
             return None
         begin, end = self._begin, len(capture.steps)
-        steps = capture.steps[begin:end]
+        steps, is_bare = capture.steps[begin:end], not is_keeping()
         with recording(OFF):
             lifted = _Lifted(capture, self._rows, self._roots, steps)
             try:
@@ -137,7 +163,7 @@ class Batch:
                 for step in steps:
                     lifted.take(step)
                 found = [lifted.of_leaf(leaf) for leaf in leaves]
-                self._carry(lifted, leaves, found)
+                self._carry(lifted, leaves, found, is_bare)
             except StayApartError:
                 del capture.steps[end:]
                 return None
@@ -145,12 +171,12 @@ class Batch:
         capture.steps[begin:end] = lifted.kept()
         return found
 
-    def _carry(self, lifted: _Lifted, leaves: Sequence[Any], columns: Sequence[Tensor]) -> None:
+    def _carry(self, lifted: _Lifted, leaves: Sequence[Any], columns: Sequence[Tensor], is_bare: bool) -> None:
         """Give columns the steps that lead back to what gradients are wanted of."""
         ends = [step_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
         if not any(ends):
             return
-        tape = Tape(self._rows, self._since, lifted.of_saved, over_rows)
+        tape = Tape(self._rows, self._since, lifted.of_saved, over_rows, is_bare)
         for whole, one in zip(self._wholes, self.alone, strict=True):
             tape.enter(step_of(one), step_of(whole))
         tape.take([end for end in ends if end is not None])
@@ -159,28 +185,52 @@ class Batch:
                 carry(column, tape.whole(end))
 
 
+class State(NamedTuple):
+    """What a function finds by its names and is given for all rows: what it looks into, tensors, how they are found."""
+
+    holders: Sequence[Any]
+    tensors: Sequence[Tensor]
+    reach: Reach
+
+
 def over_rows(
-    function: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor], rows: int, *, watch: bool
+    function: Callable[[Sequence[Tensor]], Any],
+    tensors: Sequence[Tensor],
+    rows: int,
+    *,
+    is_taped: bool = True,
+    state: State | None = None,
 ) -> tuple[list[Tensor], Rebuild]:
     """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves.
 
-    watch: whether to watch the first row where nobody does.
+    is_taped: whether the tape that it writes is asked for, so that the first row is watched where nobody does. state:
+    what it must leave as it is; None for a function of the library's, which changes nothing.
     """
-    batch = Batch.of(tensors, rows, watch)
+    batch = Batch.of(tensors, rows, is_taped)
     done: list[tuple[list[Any], Rebuild]] = []
     if batch is not None:
         try:
-            done.append(batch.first(function))
+            done.append(batch.first(function, state))
             columns = batch.columns(done[0][0])
         finally:
             batch.close()
         if columns is not None:
             return columns, done[0][1]
-        if batch.was_written():  # instead of the first row itself
+        if not batch.put_back(state):
             done.clear()
-    done += [flatten(function([x[row] for x in tensors])) for row in range(len(done), rows)]
-    both = zip(*[leaves for leaves, _ in done], strict=True)
-    return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], done[0][1]
+    return one_by_one(function, tensors, range(len(done), rows), done)
+
+
+def one_by_one(
+    function: Callable[[Sequence[Tensor]], Any],
+    tensors: Sequence[Tensor],
+    rows: Iterable[int],
+    done: Sequence[tuple[list[Any], Rebuild]] = (),
+) -> tuple[list[Tensor], Rebuild]:
+    """Return what a function makes of rows, one after the other, behind what it has made of those before."""
+    every = [*done, *[flatten(function([x[row] for x in tensors])) for row in rows]]
+    both = zip(*[leaves for leaves, _ in every], strict=True)
+    return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], every[0][1]
 
 
 def _capture_of(tensors: Sequence[Tensor]) -> Capture:
@@ -297,10 +347,13 @@ class _Lifted:
         self, function: Callable[..., Any], given: Sequence[Value], results: Sequence[tuple[Shape, DType]], name: str
     ) -> Sequence[Tensor]:
         """Return what a function of native arrays makes of each row. results: of one row."""
-        form = [(isinstance(value.tensor, Tensor), value.whole, value.tensor) for value in given]
-        form = [(is_tensor, whole, None if is_tensor else scalar) for is_tensor, whole, scalar in form]
-        call = partial(_row_by_row, function, self._rows, form, results, name in _OF_STACKS)
-        found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
+        both = [(isinstance(value.tensor, Tensor), value) for value in given]
+        form = [(is_tensor, value.whole, None if is_tensor else value.tensor) for is_tensor, value in both]
+        call = partial(_row_by_row, function, self._rows, form, results, _takes_stacks(function, name))
+        try:
+            found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # the function may know what to do for such a row
+            raise StayApartError from None
         return (found,) if isinstance(found, Tensor) else cast(Sequence[Tensor], found)
 
     def _check(self, step: Called, given: Sequence[Value]) -> None:
@@ -325,9 +378,10 @@ class _Lifted:
         if not value.whole and spot.root not in self._written:
             self._is_mixed = True
             return
-        if spot.root < self._first or not meta.layout.is_contiguous(meta.dtype.itemsize):
+        is_own = value.whole and spot.root >= self._first  # else it may be of others, who see what all rows write
+        if not is_own or not meta.layout.is_contiguous(meta.dtype.itemsize):
             raise StayApartError
-        self.values[spot.root] = value if value.whole else Value(_repeated(value.tensor, self._rows), True)
+        self.values[spot.root] = value
 
     def _write(self, spot: Spot, value: Value) -> None:
         target = self._seen(spot)
@@ -460,6 +514,11 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
     y = xt.expand_dims(b.tensor, axis=-1) if b.ndim == 1 else b.tensor
     found = xt.matmul(x, y)
     return cast(Tensor, xt.reshape(found, (found.shape[0], *node.shape)))
+
+
+def _takes_stacks(function: Callable[..., Any], name: str) -> bool:
+    """Return whether a function takes the matrices of all rows as it does that of one."""
+    return name in _OF_STACKS and getattr(function, "func", None) is not _row_by_row
 
 
 def _is_packed(meta: Meta) -> bool:

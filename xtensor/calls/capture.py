@@ -303,7 +303,7 @@ class Fused(Generic[P, R]):
         """Call the function, and return its result, what it did, and what is to be remembered of that; None where it
         was traced and failed, and can be called again.
         """
-        from ..run.capture import MOST_STEPS, Capture
+        from ..run.capture import MOST_STEPS, WRITES, Capture
 
         _, tensors, _, arrays, holders, _ = found
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
@@ -312,6 +312,7 @@ class Fused(Generic[P, R]):
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
             contents = Contents(holders, self._reach or self._reached())
+            before = [array.tobytes() for array in arrays]
             try:
                 result: Any = self._function(*args, **kwargs)
             except Exception:
@@ -321,6 +322,8 @@ class Fused(Generic[P, R]):
                 if not (traced.undone(capture) and contents.put_back()):
                     raise
                 return None
+            if [array.tobytes() for array in arrays] != before:  # by NumPy, which nobody watches
+                capture.refuse(WRITES)
             done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
             watch.close()
             with run.turn():
@@ -379,6 +382,8 @@ class Watch:
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
         self._trusted, self._until_end = ExitStack(), ExitStack()
+        self._before = in_force.get()
+        self._settings: Settings | None = None
 
     def __enter__(self) -> Watch:
         try:
@@ -393,16 +398,15 @@ class Watch:
         steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
         for context in (uncollected(), self._capture):
             self._until_end.enter_context(context)
-        self._before = in_force.get()
         self._settings = settings()._replace(lazy="always", fuse_limit=steps)
-        in_force.set(self._settings)
         self._closing = Closing()
         self._until_end.callback(self._restore)
+        in_force.set(self._settings)  # last: whoever is interrupted puts back what was there
         self._capture.given_up = self._give_up
 
     def _restore(self) -> None:
-        self._closing.end()
         in_force.set(self._before)
+        self._closing.end()
 
     def _give_up(self) -> None:
         """End early, where no block of other settings is open: it would put these back when it ends."""
@@ -413,13 +417,17 @@ class Watch:
         """Watch no longer, and record what pays."""
         with self._trusted:  # which ends even where an interrupt hits the other
             self._until_end.close()
+        is_left = self._settings is not None and in_force.get() is self._settings
+        if is_left or self._capture in watchers:  # by an interrupt
+            in_force.set(self._before)
+            self._capture.__exit__()
 
     def __exit__(self, *failure: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        if self._capture in watchers:  # an interrupt has kept the block from ending
-            self._capture.__exit__()
+        if hasattr(self, "_settings"):  # else it was not even begun
+            self.close()
 
 
 def _sharing(args: Any, kwargs: Any) -> Any:

@@ -10,12 +10,14 @@ from sys import maxsize
 from typing import Any, cast
 
 from ..autograd.rules import xt
-from ..autograd.tape import active, is_recording
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import flatten, rebuilt
 from .capture import Fused
+from .reach import LateReach
+from .signature import state_of
 
 Axes = int | None | Sequence[int | None]
 
@@ -39,6 +41,8 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     if not callable(function):
         raise TypeError(expected("vmap", "function", "be callable", type(function).__name__))
 
+    late = LateReach(function)
+
     def mapped(*args: Any, **given: Any) -> Any:
         axes = [in_axes] * len(args) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
         if len(axes) != len(args):
@@ -48,10 +52,17 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
         tensors = [x for leaves, _ in parts for x in leaves or ()]
         length = _length(tensors)
-        from .batching import over_rows  # for functions that are mapped
+        from . import batching  # for functions that are mapped
 
-        is_taped = active[0] and is_recording()
-        columns, rebuild = over_rows(partial(_call, function, parts), tensors, length, watch=is_taped)
+        reach = late.reach()
+        found = state_of([x for x, axis in zip(args, axes, strict=True) if axis is None], reach)
+        call = partial(_call, function, parts)
+        if found is None:
+            columns, rebuild = batching.one_by_one(call, tensors, range(length))
+        else:
+            is_taped = active[0] and steps_of((*tensors, *found[1])) is not None
+            state = batching.State(*found, reach)
+            columns, rebuild = batching.over_rows(call, tensors, length, is_taped=is_taped, state=state)
         return rebuilt(rebuild, [_in_front(one, out_axes) for one in columns])
 
     mapped.__dict__["__wrapped__"] = function

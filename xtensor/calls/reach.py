@@ -345,6 +345,18 @@ _NEVER = frozenset(
 )
 
 
+class LateReach:
+    """The Reach of a function, made when it is first asked for: by then all is there that the function mentions."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self._reach = function, cast("Reach | None", None)
+
+    def reach(self) -> Reach:
+        if self._reach is None:
+            self._reach = Reach(self._function)
+        return self._reach
+
+
 def behind(attribute: Any) -> list[Any]:
     """Return the functions behind an attribute of a class: of a method, a property."""
     if isinstance(attribute, property):

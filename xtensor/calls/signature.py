@@ -30,6 +30,7 @@ from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
 from .reach import (
     MOST_OBJECTS,
+    LateReach,
     Reach,
     behind,
     constant_of,
@@ -55,7 +56,7 @@ _COMPARED = frozenset((int, bool, str, bytes, type(None)))
 _ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
 
 # Kinds of objects of which no value is read, or always the same one.
-_IDENTITIES = (LockType, RLock, Pattern, range)
+_IDENTITIES = (LockType, RLock, Pattern, range, LateReach)
 
 
 class _Key:
@@ -338,6 +339,27 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
         return GRADIENT
     _enter_whereabouts(found)
     return tuple(found.key), found.tensors, found.blobs, found.arrays, found.holders, found.numbers
+
+
+class _State(_Key):
+    """What a function finds, without the tensors: these are told apart by nothing, and stay pending."""
+
+    def tensor(self, x: Tensor) -> None:
+        self.tensors.append(x)
+
+
+def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor]] | None:
+    """Return the lists, dicts and objects that a function looks into, and the tensors that it finds, where all it finds
+    by its names or is given is known, and gives the same each time; else None.
+    """
+    while True:
+        grown = reach.grown
+        found = _State(reach)
+        for x in given:
+            found.enter(x, given=True)
+        found.places(reach.places)
+        if reach.grown == grown:
+            return None if reach.varying or found.reason else (found.holders, found.tensors)
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

@@ -32,7 +32,6 @@ from ..plan.layouts import Meta, Work, work_of
 from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
-from ..storage.pool import address_of
 from ..storage.storage import Native, Storage, watchers
 from .products import ByBlas
 
@@ -196,7 +195,7 @@ class Capture:
         self._constants: dict[tuple[int, bytes], TBlob] = {}
         self._shown: dict[int, Shown] = {}
         self._stale: set[int] = set()
-        self._arrays = {(address_of(array), array.nbytes) for array in arrays if array.flags.c_contiguous}
+        self._arrays = {(array.ctypes.data, array.nbytes) for array in arrays if array.flags.c_contiguous}
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 

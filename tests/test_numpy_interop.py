@@ -561,3 +561,36 @@ def test_another_byte_order_is_copied_or_refused() -> None:
     assert xt.asarray(swapped).tolist() == [0.0, 1.0, 2.0]
     with pytest.raises(ValueError, match="^asarray: copy must be None or True"):
         xt.asarray(swapped, copy=False)
+
+
+def test_gradients_of_what_is_written_by_the_library() -> None:
+    """Sums at indices have them; of other functions that write their argument, going back says that none is known."""
+    import xtensor.numpy as xnp
+
+    def spread(x: xt.Tensor) -> xt.Tensor:
+        total = xnp.zeros(3)
+        xnp.add.at(total, [0, 0, 2], x)
+        xnp.subtract.at(total, np.array([1, 2, 2]), 2 * x)
+        return xt.sum(total**2)
+
+    x = np.array([1.0, 2.0, 3.0])
+    matrix = np.zeros((3, 3))
+    for places, factor in (([0, 0, 2], 1.0), ([1, 2, 2], -2.0)):
+        matrix[places, np.arange(3)] += factor
+    np.testing.assert_allclose(xt.grad(spread)(xt.asarray(x)).numpy(), 2 * matrix.T @ matrix @ x, rtol=1e-14)
+
+    writes = (
+        lambda total, x: xnp.maximum.at(total, [0, 0, 2], x),
+        lambda total, x: xnp.put(total, [0, 1, 2], x),
+        lambda total, x: xnp.putmask(total, total == 0, x),
+        lambda total, x: xnp.matmul(xnp.eye(3), x, out=total),
+    )
+    for write in writes:
+
+        def loss(x: xt.Tensor, write: Any = write) -> xt.Tensor:
+            total = xnp.zeros(3)
+            write(total, x)
+            return xt.sum(total**2)
+
+        with pytest.raises(NotImplementedError, match="no derivative"):
+            xt.grad(loss)(xt.asarray(x))

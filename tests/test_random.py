@@ -174,3 +174,43 @@ def test_refused_dtypes(call: Callable[[Any], Any], text: str) -> None:
     """dtypes that hold no such numbers."""
     with pytest.raises(TypeError, match=f"^{text}"):
         call(pair()[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "slopes"),
+    [
+        ("normal", (2.0, 3.0), lambda drawn, loc, scale: (np.ones_like(drawn), (drawn - loc) / scale)),
+        ("uniform", (1.0, 4.0), lambda drawn, low, high: ((high - drawn) / (high - low), (drawn - low) / (high - low))),
+        ("exponential", (2.0,), lambda drawn, scale: (drawn / scale,)),
+    ],
+)
+def test_gradients_of_parameters(name: str, parameters: tuple[float, ...], slopes: Any) -> None:
+    """What is drawn is the same, and changes with its parameters."""
+    drawn = getattr(np.random.default_rng(5), name)(*[np.full(6, one) for one in parameters])
+    given = [xt.full(6, one) for one in parameters]
+    places = tuple(range(len(given)))
+    value, found = xt.value_and_grad(
+        lambda *some: xt.sum(getattr(xt.random.default_rng(5), name)(*some) ** 2), argnums=places
+    )(*given)
+    np.testing.assert_allclose(float(value), np.sum(drawn**2), rtol=1e-14)
+    for one, slope in zip(found, slopes(drawn, *parameters), strict=True):
+        np.testing.assert_allclose(one.numpy(), 2 * drawn * slope, rtol=1e-12)
+
+
+def test_gradients_that_are_not_known() -> None:
+    """They are refused on the way back, and shuffling in place at once."""
+    for draw in (
+        lambda generator, x: generator.gamma(x),
+        lambda generator, x: generator.permutation(x),
+        lambda generator, x: generator.choice(x, 2),
+    ):
+        with pytest.raises(NotImplementedError, match="no derivative"):
+            xt.grad(lambda x: xt.sum(draw(xt.random.default_rng(1), x)))(xt.ones(3))  # noqa: B023
+
+    def shuffled(x: xt.Tensor) -> xt.Tensor:
+        copy = x * 1.0
+        xt.random.default_rng(1).shuffle(copy)
+        return xt.sum(copy)
+
+    with pytest.raises(RuntimeError, match="shuffle: x must have no gradient"):
+        xt.grad(shuffled)(xt.ones(3))

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.base.options import in_force
 from xtensor.codegen.cpu.compile import host
+from xtensor.storage.storage import watchers
 
 RNG = np.random.default_rng(7)
 X, Y, W, S = (RNG.normal(size=shape) for shape in ((6, 40), (6, 40), (40, 40), (3, 6, 4)))
@@ -596,3 +598,113 @@ def test_gradients_through_writes_into_own_memory() -> None:
     wanted[:, 0] = 0
     np.testing.assert_allclose(found[0], wanted, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(found[1], (h**2).sum(0) + np.eye(5)[0] * (slope[:, 0] * 2 * x[:, 1]).sum(), rtol=1e-12)
+
+
+def scan(rows: Any, mapped: Any) -> Any:
+    """Carry a value from row to row."""
+    h = xt.zeros(5)
+
+    def step(one: xt.Tensor) -> xt.Tensor:
+        nonlocal h
+        h = xt.tanh(h + one)
+        return h
+
+    return mapped(step)(rows)
+
+
+def penalty(rows: Any, mapped: Any) -> Any:
+    """Add up beside the results."""
+    parts = [0.0]
+
+    def add(one: xt.Tensor) -> xt.Tensor:
+        parts[0] = parts[0] + xt.sum(one**2)
+        return xt.sum(one)
+
+    return xt.sum(mapped(add)(rows)) + parts[0]
+
+
+def drawn(rows: Any, mapped: Any) -> Any:
+    """Draw by NumPy."""
+    generator = np.random.default_rng(3)
+    return mapped(lambda one: one * generator.random())(rows)
+
+
+def counted_rows(rows: Any, mapped: Any) -> Any:
+    """Count in a dict, and write to the row."""
+    seen = {"n": 0.0}
+
+    def count(one: xt.Tensor) -> xt.Tensor:
+        seen["n"] += 1.0
+        one *= seen["n"]
+        return one + 1
+
+    return mapped(count)(rows * 1.0)
+
+
+def shared(rows: Any, mapped: Any) -> Any:
+    """Write to memory of others that was pending when the map began."""
+    total = xt.sum(rows, axis=0)
+
+    def add(one: xt.Tensor) -> xt.Tensor:
+        total[...] += one
+        return xt.sum(total * one)
+
+    return xt.sum(mapped(add)(rows)) + xt.sum(total)
+
+
+def singular(rows: Any, mapped: Any) -> Any:
+    """Go on where a matrix has no inverse."""
+
+    def inverse(one: xt.Tensor) -> xt.Tensor:
+        try:
+            return xt.linalg.inv(xt.linalg.diagonal(one * xt.eye(5))[:, None] * xt.eye(5))
+        except np.linalg.LinAlgError:
+            return xt.ones((5, 5))
+
+    return mapped(inverse)(rows * xt.astype(rows[:, :1] < 1.0, xt.float64))
+
+
+def around(rows: Any, mapped: Any) -> Any:
+    """Checkpoint the map."""
+    sums = lambda one: xt.stack([xt.sum(one), one[0], xt.sum(xt.permute_dims(one[:, None] @ one[None, :], (1, 0)))])  # noqa: E731
+    return xt.checkpoint(lambda given: mapped(sums)(given))(rows)
+
+
+def one_by_one(function: Any) -> Any:
+    return lambda rows: xt.stack([function(rows[row, :]) for row in range(rows.shape[0])])
+
+
+@pytest.mark.parametrize("program", [scan, penalty, drawn, counted_rows, shared, singular, around])
+def test_rows_that_depend_on_others(program: Any) -> None:
+    """Values and gradients, plain and captured, are those of the rows one by one."""
+    x = RNG.normal(size=(9, 5))
+
+    def loss(mapped: Any) -> Any:
+        return lambda rows: xt.sum(xt.sin(program(rows, mapped)))
+
+    value, slope = xt.value_and_grad(loss(one_by_one))(xt.asarray(x))
+    xt.fuse(loss(xt.vmap))(xt.asarray(x))
+    both = xt.value_and_grad(loss(xt.vmap))
+    fused = xt.fuse(both)
+    for function in (both, both, fused, fused, fused):
+        found, g = function(xt.asarray(x, copy=True))
+        np.testing.assert_allclose(float(found), float(value), rtol=1e-12)
+        np.testing.assert_allclose(g.numpy(), slope.numpy(), rtol=1e-11, atol=1e-12)
+
+
+def test_maps_in_maps_of_functions_of_matrices() -> None:
+    matrices = RNG.normal(size=(9, 9, 4, 4)) + 5 * np.eye(4)
+    for function, wanted in ((xt.linalg.inv, np.linalg.inv), (xt.linalg.det, np.linalg.det)):
+        mapped = xt.vmap(xt.vmap(function))
+        for _ in range(3):
+            np.testing.assert_allclose(mapped(xt.asarray(matrices)).numpy(), wanted(matrices), rtol=1e-10)
+
+
+def test_an_interrupted_row_leaves_nobody_watching() -> None:
+    def interrupted(one: xt.Tensor) -> xt.Tensor:
+        raise KeyboardInterrupt
+
+    before = in_force.get()
+    with pytest.raises(KeyboardInterrupt):
+        xt.grad(lambda x: xt.sum(xt.vmap(interrupted)(x)))(xt.ones((9, 5)))
+    assert not watchers and in_force.get() is before

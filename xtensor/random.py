@@ -15,6 +15,8 @@ from weakref import ref
 
 import numpy as np
 
+from .autograd.rules import Rule, xt
+from .autograd.tape import OFF, active, recording, remember, steps_of
 from .base.dtypes import REAL_FLOATING, DType, canonical, float32, float64
 from .base.errors import expected
 from .base.layout import as_axis
@@ -155,24 +157,27 @@ class Generator:
         self, a: Any, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Tensor:
         """Return elements of a along an axis, or of range(a), each drawn with its probability p, all alike if None."""
-        a, weights = _plain(a), None if p is None else _plain(p)
-        return self._drawn(lambda: self.native.choice(a, size, replace, weights, axis, shuffle))
+        chosen, weights = _plain(a), None if p is None else _plain(p)
+        found = self._drawn(lambda: self.native.choice(chosen, size, replace, weights, axis, shuffle))
+        return _with_gradient(found, "choice", (a, p))
 
     def permutation(self, x: Any, axis: int = 0) -> Tensor:
         """Return x, or range(x), with the slices along an axis in random order, as a copy."""
-        x = _plain(x)
-        return self._drawn(lambda: self.native.permutation(x, axis))
+        given = _plain(x)
+        return _with_gradient(self._drawn(lambda: self.native.permutation(given, axis)), "permutation", (x,))
 
     def permuted(self, x: Any, axis: int | None = None) -> Tensor:
         """Return a copy of x with the elements of each slice along an axis in a random order of its own."""
-        x = _plain(x)
-        return self._drawn(lambda: self.native.permuted(x, axis=axis))
+        given = _plain(x)
+        return _with_gradient(self._drawn(lambda: self.native.permuted(given, axis=axis)), "permuted", (x,))
 
     def shuffle(self, x: Tensor, axis: int = 0) -> None:
         """Bring the slices of x along an axis into random order, in place. Raises TypeError for what is no tensor."""
         if not isinstance(x, Tensor):
             raise TypeError(expected("shuffle", "x", "be a tensor", type(x).__name__))
         axis = as_axis(axis, x.ndim, "shuffle")
+        if active[0] and steps_of((x,)) is not None:
+            raise RuntimeError(expected("shuffle", "x", "have no gradient (use permutation)", "one that has"))
         native = writable(x, "shuffle")
         if x.device == "cpu":
             self.native.shuffle(native, axis)
@@ -191,7 +196,8 @@ class Generator:
         """Return numbers of a distribution with parameters, drawn in float64 and rounded to the dtype asked for."""
         wanted = _floating(dtype, name)
         given = [_plain(one) for one in parameters]
-        return self._drawn(lambda: getattr(self.native, name)(*given, size), wanted)
+        found = self._drawn(lambda: getattr(self.native, name)(*given, size), wanted)
+        return _with_gradient(found, name, parameters)
 
     def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Tensor:
         """Return numbers that are drawn now as a tensor of a dtype."""
@@ -213,6 +219,39 @@ def _refuse(name: str) -> None:
     capture = watching() if watchers else None
     if capture is not None:
         capture.refuse_call(name)
+
+
+# How what is drawn of a location-scale family changes with each parameter (reparameterisation).
+_SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "exponential": lambda drawn, scale: (drawn / scale,),
+    "normal": lambda drawn, loc, scale: (1.0, (drawn - loc) / scale),
+    "uniform": lambda drawn, low, high: ((high - drawn) / (high - low), (drawn - low) / (high - low)),
+}
+
+
+def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Tensor:
+    """Return what was drawn with the derivatives of its parameters, where these have any; where none is known, going
+    back says so.
+    """
+    tensors = tuple([x for x in parameters if type(x) is Tensor])
+    steps = steps_of(tensors) if active[0] and tensors else None
+    if steps is None or drawn.dtype.kind not in "fc":
+        return drawn
+    if name not in _SLOPES:
+        remember(Rule(name, {}), (("x", None),) * len(steps), steps, drawn)
+        return drawn
+    with recording(OFF):
+        fixed = [xt.positive(x) if type(x) is Tensor else x for x in parameters]
+        slopes = [_finite(slope) for slope in _SLOPES[name](drawn, *fixed)]
+    for x, value, slope in zip(parameters, fixed, slopes, strict=True):
+        if type(x) is Tensor:  # plus zero, which has the slope
+            drawn = drawn + xt.astype(slope * (x - value), drawn.dtype)
+    return drawn
+
+
+def _finite(slope: Any) -> Any:
+    """Return a derivative without what a scale of 0 makes of it."""
+    return xt.where(xt.isfinite(slope), slope, 0.0) if type(slope) is Tensor else slope
 
 
 def _plain(x: Any) -> Any:

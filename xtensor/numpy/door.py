@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy
 
-from ..autograd.history import refuse_leaf
-from ..autograd.rules import Rule, xt
-from ..autograd.tape import active, remember, step_of, steps_of
+from ..autograd.history import refuse_leaf, written
+from ..autograd.rules import Like, Rule, xt
+from ..autograd.tape import Step, active, is_recording, remember, step_of, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.profiling import noting, observers
@@ -146,7 +146,21 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
     if found is None or (function is not None and backend is not CPU):
         raise NotImplementedError(f"{name}: {device} has no function of this name")
     call = noting(backend.call, backend, name) if observers else backend.call
-    return passage.back(call(found, *first, *rest, **options), device)
+    result = passage.back(call(found, *first, *rest, **options), device)
+    target = given.get("out") if writes is None else given.get(writes, args[0] if args else None)
+    if active[0] and type(target) is Tensor and is_recording():
+        _note_written(name, target, [x for x in tensors if x is not target])
+    return result
+
+
+def _note_written(name: str, target: Tensor, others: list[Tensor]) -> None:
+    """Take down that a target holds what a function has made of others: going back from there to what has a gradient
+    says that no rule is known.
+    """
+    steps = [step for step in steps_of(others) or () if step is not None]
+    if steps and target.dtype.kind in "fc":
+        like = Like(target.shape, target.dtype, target.device)
+        written(target, Step(Rule(name, {}), tuple(steps), like, (("x", None),) * len(steps)))
 
 
 def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[], Any] | None:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import conjugate, xt
-from ..autograd.tape import differentiable
+from ..autograd.tape import active, differentiable, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
+from ..standard.indexing import added
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
@@ -169,6 +170,10 @@ class Ufunc:
 
     def at(self, a: Tensor, indices: Any, b: Any = None, /) -> None:
         """Compute the function in place at indices, of which each counts that occurs more than once."""
+        if active[0] and _is_sum_at(self.__name__, a, indices, b):
+            total = added(xt.astype(b, a.dtype, copy=False), indices, 0, a.shape[0])
+            a[...] = a + total if self.__name__ == "add" else a - total
+            return
         operands = (a, indices) if b is None else (a, indices, b)
         through("ufunc.at", self.native.at, operands, {})
 
@@ -341,3 +346,18 @@ def ufunc(name: str) -> Ufunc:
     own = getattr(xt, SPELLED.get(name, name), None)
     native = getattr(numpy, name)
     return Ufunc(name, FORMULAS.get(name) or own or door(name), native)
+
+
+def _is_sum_at(name: str, a: Any, indices: Any, b: Any) -> bool:
+    """Return whether numbers that have a gradient are added to, or taken from, elements or slices along the first axis,
+    each at its own index.
+    """
+    if name not in ("add", "subtract") or type(a) is not Tensor or type(b) is not Tensor or not a.ndim:
+        return False
+    where = indices if type(indices) is Tensor else numpy.asarray(indices) if type(indices) in _PLACES else None
+    if where is None or where.dtype.kind not in "iu" or a.dtype.kind not in "fc" or steps_of((a, b)) is None:
+        return False
+    return bool(b.shape == (*where.shape, *a.shape[1:]))
+
+
+_PLACES = (list, numpy.ndarray)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Why a call was not captured.
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
+ARRAYS = f"{OUTSIDE}: one over an array of NumPy's, as xtensor.numpy makes none"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
@@ -542,7 +543,7 @@ class Capture:
         elif place is None and not self.is_lasting:
             place = self._enter_root(owner, Root(None, None, owner.nbytes))
         elif place is None:
-            self.refuse(OUTSIDE)
+            self.refuse(ARRAYS if owner.shared else OUTSIDE)
             place = Place(0, 0, 0, 0)
         if meta is None:
             meta = Meta(blob.shape, blob.dtype, Layout(blob.shape, layout.strides), blob.is_packed)

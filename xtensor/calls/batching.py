@@ -21,7 +21,7 @@ from ..autograd.transforms import accumulated
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
 from ..base.options import settings
-from ..graph.node import Node, View
+from ..graph.node import Node, View, serial_now
 from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers, watching
 from ..tensor.face import Tensor, evaluate, face
@@ -88,7 +88,7 @@ class Batch:
             self._watch = Watch(capture)
         self._capture, self._reason = capture, ""
         self._holds = capture.held is None
-        self._begin = self._roots = self._since = self._accumulated = 0
+        self._begin = self._roots = self._nodes = self._since = self._accumulated = 0
         self._versions: list[int] = []
         self.alone: list[Tensor] = []
 
@@ -112,7 +112,7 @@ class Batch:
             self.alone = [xt.astype(x[0, ...], x.dtype) for x in self._wholes]
             evaluate(*self._wholes, *self.alone)
             self._begin, self._roots = len(self._capture.steps), len(self._capture.roots)
-            self._versions = [x.owner.version for x in self.alone]
+            self._versions, self._nodes = [x.owner.version for x in self.alone], serial_now()
             self._since, self._accumulated = now(), accumulated[0]
             contents = None if state is None else Contents(state.holders, state.reach)
             leaves, rebuild = flatten(function(self.alone))
@@ -156,7 +156,7 @@ class Batch:
         begin, end = self._begin, len(capture.steps)
         steps, is_bare = capture.steps[begin:end], not is_keeping()
         with recording(OFF):
-            lifted = _Lifted(capture, self._rows, self._roots, steps)
+            lifted = _Lifted(capture, self._rows, self._roots, self._nodes, steps)
             try:
                 for whole, one in zip(self._wholes, self.alone, strict=True):
                     lifted.enter(capture.spot_of(one.blob).root, whole)
@@ -257,11 +257,14 @@ class _Lifted:
     """Steps of one row, taken over all rows.
 
     values: by the root of the memory that they lie in for one row: what differs between rows, or is written by them.
-    What is the same for every row stays where the first one has found or made it. first: the root from which on memory
-    was entered for the first row; steps: that are to be taken.
+    What is the same for every row stays where the first one has found or made it. first, nodes: the root and the node
+    from which on memory was entered and steps were recorded for the first row; steps: that are to be taken.
     """
 
-    def __init__(self, capture: Capture, rows: int, first: int, steps: Sequence[Evaluated | Called]) -> None:
+    def __init__(
+        self, capture: Capture, rows: int, first: int, nodes: int, steps: Sequence[Evaluated | Called]
+    ) -> None:
+        self._nodes = nodes
         self.values: dict[int, Value] = {}
         self._rows, self._capture, self._first, self._steps = rows, capture, first, steps
         self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
@@ -378,10 +381,10 @@ class _Lifted:
         if not value.whole and spot.root not in self._written:
             self._is_mixed = True
             return
-        is_own = value.whole and spot.root >= self._first  # else it may be of others, who see what all rows write
-        if not is_own or not meta.layout.is_contiguous(meta.dtype.itemsize):
+        is_own = spot.root >= self._first and (value.whole or self._capture.recorded[spot.root] > self._nodes)
+        if not is_own or not meta.layout.is_contiguous(meta.dtype.itemsize):  # others see what all rows write
             raise StayApartError
-        self.values[spot.root] = value
+        self.values[spot.root] = value if value.whole else Value(_repeated(value.tensor, self._rows), True)
 
     def _write(self, spot: Spot, value: Value) -> None:
         target = self._seen(spot)

@@ -259,6 +259,11 @@ result_dtypes: dict[int, DType] = {}
 _serials = count()
 
 
+def serial_now() -> int:
+    """Return a number that is larger than those of all nodes until now, and less than those of all others."""
+    return next(_serials)
+
+
 def _new_signature(structure: tuple[Any, ...]) -> int:
     """Return the number of a structure met for the first time.
 

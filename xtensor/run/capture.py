@@ -162,13 +162,13 @@ class Capture:
 
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
-    that begin unset. arrays: of NumPy, which are constants as long as nobody writes to them. given_up: called when the
-    thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does what
-    must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is traced.
-    is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory that is
-    kept, None where none is. most: steps that are
-    taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went back through, and
-    those of rows that are done at once here.
+    that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy, which are
+    constants as long as nobody writes to them. given_up: called when the thread that is watched has given a reason,
+    perhaps once more. checked: why it cannot be captured if it does what must not be done twice, as it looks into
+    values and may be called after all. arithmetic: of a call that is traced. is_lasting: whether other calls will do
+    the same steps, of which all memory must be known. held: memory that is kept, None where none is. most: steps that
+    are taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went back through,
+    and those of rows that are done at once here.
     """
 
     def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:
@@ -194,6 +194,7 @@ class Capture:
         self._before: dict[tuple[Any, ...], Evaluated] = {}
         self._alike: dict[tuple[Any, ...], Alike] = {}
         self._constants: dict[tuple[int, bytes], TBlob] = {}
+        self.recorded: dict[int, int] = {}
         self._shown: dict[int, Shown] = {}
         self._stale: set[int] = set()
         self._arrays = {(array.ctypes.data, array.nbytes) for array in arrays if array.flags.c_contiguous}
@@ -350,6 +351,7 @@ class Capture:
             spots = {n: self._spot(value, metas[n]) for n, value in enumerate(values) if type(value) is TBlob}
             for number, blob in found:
                 spots[number] = self._spot(blob, is_made=number not in into)
+                self.recorded.setdefault(spots[number].root, getattr(values[number], "serial", 0))
             for number in into:
                 self._note_write(spots[number].root)
         self._calls += calls

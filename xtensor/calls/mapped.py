@@ -27,9 +27,9 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
 
     function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
     function may do here. The first call runs it for the first row and takes that down as `xt.fuse` does; its steps, and
-    those of a gradient that goes back through it, are done for all rows at once. Where it draws random numbers, writes
-    to its row or to what all rows share, or has rules of users on the way of a gradient, it is run for each row. What
-    cannot be captured runs row by row each time (`why` says so).
+    those of a gradient that goes back through it, are done for all rows at once. Where it draws random numbers, changes
+    what the next row finds, writes to its row or to what all rows share, or has rules of users on the way of a
+    gradient, it is run for each row. What cannot be captured runs row by row each time (`why` says so).
     in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
     their rows along axis 0. out_axes: where the axis of the rows is put in each result.
 

@@ -207,7 +207,8 @@ class _Key:
 
     def _refuse(self, x: Any, given: bool) -> None:
         whose = "an argument" if given else f"what it reads by the name {self.name}" if self.name else "what it reads"
-        self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change"
+        hint = " (a tensor of it, by xt.asarray, is read anew in each call)" if isinstance(x, np.ndarray) else ""
+        self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change{hint}"
 
     def _elements(self, x: Any, given: bool) -> None:
         """Enter the elements of a list and its kin, and the attributes of one of a class of somebody's own."""

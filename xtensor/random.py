@@ -16,7 +16,7 @@ from weakref import ref
 import numpy as np
 
 from .autograd.rules import Rule, xt
-from .autograd.tape import OFF, active, recording, remember, steps_of
+from .autograd.tape import OFF, active, recording, remember, step_of, steps_of
 from .base.dtypes import REAL_FLOATING, DType, canonical, float32, float64
 from .base.errors import expected
 from .base.layout import as_axis
@@ -51,6 +51,8 @@ class Generator:
 
     Each method draws what the method of numpy.random.Generator of that name draws, in the same order, takes the same
     arguments, where parameters may be tensors, and `dtype`. Results are tensors, 0-d ones where no size is given.
+    Gradients go back to the parameters of `normal`, `uniform` and `exponential` (reparameterisation); to those of other
+    methods, and to what is permuted or chosen from, going back raises NotImplementedError.
 
     native: the numpy.random.Generator behind it, for distributions that have no method here.
     device: where its tensors are.
@@ -244,7 +246,7 @@ def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Ten
         fixed = [xt.positive(x) if type(x) is Tensor else x for x in parameters]
         slopes = [_finite(slope) for slope in _SLOPES[name](drawn, *fixed)]
     for x, value, slope in zip(parameters, fixed, slopes, strict=True):
-        if type(x) is Tensor:  # plus zero, which has the slope
+        if type(x) is Tensor and step_of(x) is not None:  # plus zero, which has the slope
             drawn = drawn + xt.astype(slope * (x - value), drawn.dtype)
     return drawn
 

@@ -511,7 +511,7 @@ def _scalar_seed(x: Tensor) -> None:
         raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
 
 
-# How often a gradient was added to a leaf's.
+# How often a gradient was added to a leaf's: a row that does so cannot stand for others (calls/batching.py).
 accumulated = [0]
 
 

@@ -191,8 +191,7 @@ def _aligned(call: _Call) -> Step:
 
 def _reduced(call: _Call) -> Step:
     ndim = len(call.step.parents[0].shape)
-    axes = {"axis": tuple([axis % ndim + 1 for axis in axes_of(call.given["axis"], ndim)])}
-    return call.made(call.wholes(), axes if "axis" in call.given else {})
+    return call.made(call.wholes(), {"axis": tuple([axis % ndim + 1 for axis in axes_of(call.given["axis"], ndim)])})
 
 
 def _permuted(call: _Call) -> Step:

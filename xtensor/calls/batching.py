@@ -4,8 +4,8 @@ The function is called for the first row, which a capture takes down. Its steps 
 the rows in front: of the few kinds of nodes that graphs are made of, elementwise functions keep their shapes aligned,
 reductions and views have their axes moved by one, and products of matrices become one of all rows. Any other function,
 as the library's are, is called for each row within one step. Where what is drawn, written or looked at depends on the
-order of rows, the function is called row by row. Where a gradient is recorded, the first row's
-tape becomes that of all rows (batched_tape.py).
+order of rows, the function is called row by row. Where a gradient is recorded, the first row's tape becomes that of all
+rows (batched_tape.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
 from ..base.options import settings
 from ..graph.node import Node, View, serial_now
+from ..plan.costs import FEW_ROWS
 from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers, watching
 from ..tensor.face import Tensor, evaluate, face
@@ -48,9 +49,6 @@ _OF_STACKS = frozenset(("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slo
 # Why rows are computed one by one, where the function has changed what it finds: each row begins with what the last one
 # has left.
 CHANGES = "[changing] it changes what the next row finds"
-
-# Rows that are done at once where nobody watches: fewer take less time one by one.
-FEW_ROWS = 8
 
 
 class Value(NamedTuple):
@@ -264,9 +262,8 @@ class _Lifted:
     def __init__(
         self, capture: Capture, rows: int, first: int, nodes: int, steps: Sequence[Evaluated | Called]
     ) -> None:
-        self._nodes = nodes
         self.values: dict[int, Value] = {}
-        self._rows, self._capture, self._first, self._steps = rows, capture, first, steps
+        self._rows, self._capture, self._first, self._nodes, self._steps = rows, capture, first, nodes, steps
         self._written = {step.spots[number].root for step in steps if _is_evaluated(step) for number in step.into}
         self._memory: dict[int, tuple[Storage, int]] = {}
         self._returned: set[int] = set()

@@ -236,6 +236,10 @@ BETWEEN, SHOWN = 6e-6, 1e-5
 # it, at least. (Of 100 float64: 100 us in all for a sum of squares, 550 for each `u[1:-1] = 0.5 * (u[2:] + u[:-2])`.)
 TAPED = 1e-5
 
+# Rows of a map below which a plain gradient takes them one by one: .3 ms each of a network of three functions, where to
+# watch the first of them and to take its steps over all takes 2.5 ms.
+FEW_ROWS = 8
+
 # What small arrays cost in seconds. Library calls: each (some twice that), for reducing along axes, for a view of an
 # argument, for a byte that an element moves within the cache, and for a function of 4 bytes (of 8, four times that).
 # A schedule: a run of it, each kernel, one that reduces other axes than the last, for a byte, and the part of

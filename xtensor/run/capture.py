@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Why a call was not captured.
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
-ARRAYS = f"{OUTSIDE}: one over an array of NumPy's, as xtensor.numpy makes none"
+ARRAYS = f"{OUTSIDE}: it lies in memory of a NumPy array (xtensor.numpy makes tensors instead)"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"

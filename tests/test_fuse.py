@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from functools import partial
+from functools import lru_cache, partial
 from importlib import import_module
 from logging import Handler, Logger, LogRecord
 from pathlib import Path
@@ -542,6 +542,11 @@ def resizes(x: Any) -> Any:
     return x + 1.0
 
 
+@lru_cache
+def remembered() -> np.ndarray:
+    return np.arange(N, dtype=np.float32)
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "float": (lambda x: x * float(x[3]), LOOKED),
     "bool": (lambda x: x + 1.0 if bool(x[0] > 0) else x - 1.0, LOOKED),
@@ -562,7 +567,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "empty": (lambda x: (), room.NOTHING),
     "object": (lambda x: object() if x is None else {1, 2}, room.RETURNS),
     "keeps": (keeps, room.KEEPS),
-    "an array of NumPy's": (lambda x: x + np.arange(N, dtype=np.float32), OUTSIDE),
+    "an array of NumPy's that is remembered": (lambda x: x + remembered(), OUTSIDE),
     "a random number": (lambda x: x + xt.random.default_rng(3).random(), OUTSIDE),
     "resizes": (resizes, WRITES),
 }

@@ -21,6 +21,7 @@ from ..autograd.transforms import accumulated
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
 from ..base.options import settings
+from ..devices.cpu import are_same
 from ..graph.node import Node, View, serial_now
 from ..plan.costs import FEW_ROWS
 from ..storage.blob import TBlob
@@ -113,11 +114,14 @@ class Batch:
             self._versions, self._nodes = [x.owner.version for x in self.alone], serial_now()
             self._since, self._accumulated = now(), accumulated[0]
             contents = None if state is None else Contents(state.holders, state.reach)
+            arrays = () if state is None else state.arrays
+            before = [array.copy() for array in arrays]
             leaves, rebuild = flatten(function(self.alone))
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             evaluate(*tensors, *kept_below(_ends(tensors), self._since))
             self._reason = self._capture.reason
-            if contents is not None and contents.changes() != ([], True):
+            same = all(map(are_same, arrays, before)) and (contents is None or contents.changes() == ([], True))
+            if not same:
                 self._reason = CHANGES
         return leaves, rebuild
 
@@ -184,10 +188,13 @@ class Batch:
 
 
 class State(NamedTuple):
-    """What a function finds by its names and is given for all rows: what it looks into, tensors, how they are found."""
+    """What a function finds by its names and is given for all rows: what it looks into, tensors, NumPy arrays, how they
+    are found.
+    """
 
     holders: Sequence[Any]
     tensors: Sequence[Tensor]
+    arrays: Sequence[Any]
     reach: Reach
 
 
@@ -391,10 +398,10 @@ class _Lifted:
 
     def _own(self, root: int) -> Tensor:
         """Return memory of all rows that begins as that of one: with the contents of a constant, or unset."""
-        _, constant, nbytes, is_array = self._capture.roots[root]
+        _, constant, nbytes, array = self._capture.roots[root]
         if root in self._capture.blank:
             return cast(Tensor, xt.empty((self._rows, nbytes), dtype=xt.uint8, device=self._capture.device))
-        if constant is None or is_array or not constant.is_contiguous:
+        if constant is None or array is not None or not constant.is_contiguous:
             raise StayApartError
         return _repeated(face(constant), self._rows)
 

@@ -15,20 +15,19 @@ from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from numpy import ndarray
-
-from ..base.dtypes import is_held
 from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
+from ..devices.cpu import are_same
 from ..graph.node import Part
 from ..graph.number import KINDS, Again, Number, value_of
 from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, evaluate, face, from_native, is_value, small, valued
+from ..tensor.face import Tensor, evaluate, face, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
+from .given import Shared, holds_arrays
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
@@ -79,9 +78,10 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     a method of what is returned, says why.
     strict: whether to raise instead, with that reason, where a call cannot be captured.
 
-    NumPy arrays among the arguments are handed to it as tensors that share their memory, so that it can be captured.
-    Tensors and constants that the function finds by its names - globals, closures, attributes of what these are - are
-    looked up again at each call. What it does besides computing - prints, appends - is done only in calls that run it.
+    NumPy arrays among the arguments, and in lists, tuples and dicts of these, are handed to it as tensors that share
+    their memory, so that it can be captured. Tensors and constants that the function finds by its names - globals,
+    closures, attributes of what these are - are looked up again at each call; NumPy arrays among them are constants as
+    long as they hold the same. What it does besides computing - prints, appends - is done only in calls that run it.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
     it through that array.
 
@@ -116,6 +116,7 @@ class Fused(Generic[P, R]):
         self._plain: Settings | None = None
         self._new, self._refused = NEW, ""
         self._masks: list[tuple[int, ...]] = []
+        self._shares = False
         self._fixed: set[int] = set()
 
     def __repr__(self) -> str:
@@ -138,20 +139,23 @@ class Fused(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if type(x) is ndarray or (type(x) is Tensor and not self._refused and small(x) is None):
+                if holds_arrays(x) or (type(x) is Tensor and not self._refused and small(x) is None):
                     break
             else:
                 self._not_looked_up -= 1
                 return self._function(*args)
-        if watchers and watching() is not None:
-            args, kwargs = _sharing(args, kwargs) or (args, kwargs)
+        is_inside = bool(watchers) and watching() is not None
+        shared = Shared.of(args, kwargs) if self._shares or is_inside else None
+        if shared is not None:
+            with shared:
+                return cast(R, cast(Any, self)(*shared.args, **shared.kwargs))
+        if is_inside:
             return self._function(*args, **kwargs)
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
-            sharing = _sharing(args, kwargs)
-            again: Any = self
-            if sharing is not None:
-                return cast(R, again(*sharing[0], **sharing[1]))
+            if not self._shares and Shared.of(args, kwargs) is not None:
+                self._shares = True
+                return self(*args, **kwargs)
             self._not_looked_up = NOT_LOOKED_UP * (found == self._refused and not self._strict)
             self._plain, self._refused = settings(), found
             return self._call_plainly(found, args, kwargs)
@@ -199,10 +203,11 @@ class Fused(Generic[P, R]):
         """Return why the next call with such arguments runs the function itself, "" if it runs a schedule."""
         if watching() is not None:
             return INSIDE
-        sharing = _sharing(args, kwargs)
-        if sharing is not None:
+        shared = Shared.of(args, kwargs)
+        if shared is not None:
             again: Any = self
-            return cast(str, again.why(*sharing[0], **sharing[1]))
+            with shared:
+                return cast(str, again.why(*shared.args, **shared.kwargs))
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found
@@ -308,11 +313,13 @@ class Fused(Generic[P, R]):
         _, tensors, _, arrays, holders, _ = found
         run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
         most = MOST_STEPS if self._strict else self._steps
-        capture = Capture([_settled_anew(x) for x in tensors], arrays, most)
+        reach = self._reach or self._reached()
+        blobs = [_settled_anew(x) for x in tensors]
+        capture = Capture(blobs, arrays, most, imports=reach.is_closed)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
-            contents = Contents(holders, self._reach or self._reached())
-            before = [array.tobytes() for array in arrays]
+            contents = Contents(holders, reach)
+            before = [array.copy() for array in arrays]
             try:
                 result: Any = self._function(*args, **kwargs)
             except Exception:
@@ -322,7 +329,7 @@ class Fused(Generic[P, R]):
                 if not (traced.undone(capture) and contents.put_back()):
                     raise
                 return None
-            if [array.tobytes() for array in arrays] != before:  # by NumPy, which nobody watches
+            if not all(map(are_same, arrays, before)):  # written by NumPy, which nobody watches
                 capture.refuse(WRITES)
             done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
             watch.close()
@@ -428,18 +435,6 @@ class Watch:
     def __del__(self) -> None:
         if hasattr(self, "_settings"):  # else it was not even begun
             self.close()
-
-
-def _sharing(args: Any, kwargs: Any) -> Any:
-    """Return arguments with tensors over the memory of NumPy arrays in place of these; None if there are none.
-
-    What NumPy makes of an array is not seen, what is made of a tensor is.
-    """
-    every = (*args, *kwargs.values())
-    if not any(type(x) is ndarray and is_held(x.dtype) for x in every) or settings().device != "cpu":
-        return None
-    given = [from_native(x, shared=True) if type(x) is ndarray and is_held(x.dtype) else x for x in every]
-    return given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
 
 
 def asks_for_plain_calls(limits: Settings) -> bool:

@@ -30,6 +30,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..devices import Device
+from .arrays import Copies
 
 # How many objects and functions are looked into.
 MOST_OBJECTS = 512
@@ -42,10 +43,17 @@ _VARYING = frozenset(
     ("datetime", "numpy.random", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid")
 )
 _OF_OS = frozenset(("environ", "getenv", "urandom"))
+_OF_NUMPY = frozenset(("fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random"))
+
+# Libraries whose functions make the same of the same.
+_SAME = (
+    *("array_api_compat", "numpy", "xtensor", "scipy.constants", "scipy.fft", "scipy.integrate", "scipy.interpolate"),
+    *("scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial", "scipy.special"),
+)
 
 # Functions of Python's, and methods of paths, that find what no code mentions or read files.
 _FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
-_VARYING_OF = {"builtins": _FINDING, "numpy": frozenset(("random",)), "os": _OF_OS}
+_VARYING_OF = {"builtins": _FINDING, "numpy": _OF_NUMPY, "os": _OF_OS}
 
 # Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
 _BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
@@ -58,6 +66,9 @@ _NAMESPACES = frozenset(("__globals__", "__import__", "f_globals", "getmodule", 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
 _IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device, CodeType)
+
+# The kind of functions that remember what they have returned, whose memory others may have too.
+CACHED = type(lru_cache(None)(len))
 
 
 def constant_of(x: Any) -> tuple[Any, ...] | None:
@@ -127,7 +138,9 @@ class Reach:
     where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
     others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
     varying: what it can call that returns something else each time. every: whether it finds attributes by names that it
-    makes. spreads: where names can be added, with how many there were, and what takes them in.
+    makes. is_closed: whether all that NumPy's arrays hold which are made in it follows from what is found: it has no
+    functions that return what they have returned before, and none of libraries that are not known. spreads: where names
+    can be added, with how many there were, and what takes them in. copies: of NumPy arrays that it finds.
     """
 
     def __init__(self, function: Any) -> None:
@@ -139,6 +152,8 @@ class Reach:
         self.grown = self.version = 0
         self.varying = ""
         self.every = False
+        self.is_closed = True
+        self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
             self._found_in({"self": function})  # else it is what it stands for, and that is taken in
@@ -165,6 +180,7 @@ class Reach:
             self._found_in({"self": function.__self__})
             return self.take(function.__func__)
         inner = wrapped(function)
+        self.is_closed &= type(function) is not CACHED
         if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
             return self.take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
@@ -222,6 +238,7 @@ class Reach:
             finding &= {name for name, _ in _loads(code)}
         finding |= {one.__name__ for one in own.values() if type(one) is BuiltinFunctionType} & _FINDING
         self.varying = self.varying or next(iter(sorted(finding | _READING & names)), "")
+        self.is_closed &= all(map(_is_same_each_time, own.items()))
         modules = {name: _module_of(sys.modules.get(name) if own[name] is None else own[name]) for name in own}
         if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
             return  # there is no need to look at each instruction, which takes as long as running some
@@ -306,6 +323,20 @@ def _module_of(value: Any) -> str:
     """Return the name of a module, or of that which a function or a class is from; "" for none."""
     found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     return found if isinstance(found, str) else ""
+
+
+def _is_same_each_time(named: tuple[str, Any]) -> bool:
+    """Return whether a name is not that of a library, or of something in one, that may make something else each time.
+    Other functions are followed into.
+    """
+    name, value = named
+    value = sys.modules.get(name) if value is None else value
+    module = _module_of(value)
+    if module.startswith(_SAME) or module.partition(".")[0] in sys.stdlib_module_names:
+        return True
+    if isinstance(value, ModuleType):
+        return "site-packages" not in str(getattr(value, "__file__", "")) and not _is_library(module)
+    return not _is_library(module) and type(value) is not BuiltinFunctionType
 
 
 def _finds_any(value: Any) -> bool:

@@ -28,7 +28,10 @@ from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
+from .arrays import MOST_COPIED
+from .given import MOST_ELEMENTS
 from .reach import (
+    CACHED,
     MOST_OBJECTS,
     LateReach,
     Reach,
@@ -47,9 +50,6 @@ from .reach import (
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
 ELSEWHERE = "[device] its arguments are on different devices"
-
-# Elements up to which a list or dict of constants is part of a signature, and bytes up to which a NumPy array is.
-MOST_ELEMENTS, MOST_BYTES = 64, 1024
 
 # Kinds of constants that are told apart by comparing them, and kinds that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
@@ -133,7 +133,7 @@ class _Key:
         if kind in _COMPARED or (kind is float and x and x == x):  # 0.0 is not -0.0, and NaN is NaN
             self.key += (kind, x)
             return
-        changes = kind is dict or kind is list
+        changes = kind is dict or kind is list or kind is np.ndarray
         constant = None if changes else constant_of(x)
         if constant is not None:
             self.key += constant
@@ -145,6 +145,8 @@ class _Key:
             self.seen[id(x)] = len(self.seen)
             if len(self.seen) > MOST_OBJECTS:
                 self._refuse(x, given)
+            elif kind is np.ndarray:
+                self._contents(x, given)
             elif changes:
                 self._elements(x, given)
             elif constant is not None:
@@ -193,6 +195,7 @@ class _Key:
             for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
                 self.enter(part, given=given)
         elif wrapped(x) is not None:
+            self.reach.is_closed &= kind is not CACHED
             self.key.append(kind)
             self.enter(wrapped(x), given=given)
         elif kind is ReferenceType:
@@ -253,13 +256,15 @@ class _Key:
             self.enter(part, given=given)
 
     def _contents(self, x: Any, given: bool) -> None:
-        """Enter a NumPy array: a small one that is found by its name is a constant as long as its contents are the
-        same, for nobody sees what NumPy makes of it.
-        """
-        if given or x.dtype.hasobject or x.nbytes > MOST_BYTES:
+        """Enter a NumPy array that is found by its name: a constant as long as its contents are the same."""
+        known = None
+        hides = x.base is not None and "base" in self.reach.names  # more than it shows
+        if type(x) is np.ndarray and not (given or x.dtype.hasobject or hides):
+            known = self.reach.copies.key_of(len(self.arrays), x)
+        if known is None:
             self._refuse(x, given)
         else:
-            self.key += (x.dtype, x.shape, x.tobytes())
+            self.key += known
             self.arrays.append(x)
 
     def _object(self, x: Any, kind: type) -> None:
@@ -343,15 +348,23 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
 
 
 class _State(_Key):
-    """What a function finds, without the tensors: these are told apart by nothing, and stay pending."""
+    """What a function finds, without the tensors and NumPy arrays: these are told apart by nothing, and tensors stay
+    pending.
+    """
 
     def tensor(self, x: Tensor) -> None:
         self.tensors.append(x)
 
+    def _contents(self, x: Any, given: bool) -> None:
+        if type(x) is np.ndarray and not x.dtype.hasobject and sum([one.nbytes for one in self.arrays]) < MOST_COPIED:
+            self.arrays.append(x)
+        else:
+            self._refuse(x, given)
 
-def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor]] | None:
-    """Return the lists, dicts and objects that a function looks into, and the tensors that it finds, where all it finds
-    by its names or is given is known, and gives the same each time; else None.
+
+def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor], list[Any]] | None:
+    """Return the lists, dicts and objects that a function looks into, and the tensors and NumPy arrays that it finds,
+    where all it finds by its names or is given is known, and gives the same each time; else None.
     """
     while True:
         grown = reach.grown
@@ -360,7 +373,7 @@ def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor
             found.enter(x, given=True)
         found.places(reach.places)
         if reach.grown == grown:
-            return None if reach.varying or found.reason else (found.holders, found.tensors)
+            return None if reach.varying or found.reason else (found.holders, found.tensors, found.arrays)
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import numpy as np
 
@@ -25,14 +25,14 @@ from ..base.options import Closing, Settings
 from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
 from ..devices import as_device
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, are_same
 from ..graph.node import Node, View
 from ..graph.number import Arithmetic, Number
 from ..plan.layouts import Meta, Work, work_of
 from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, watchers
+from ..storage.storage import Native, Storage, address_of, watchers
 from .products import ByBlas
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
 ARRAYS = f"{OUTSIDE}: it lies in memory of a NumPy array (xtensor.numpy makes tensors instead)"
+RETURNED = "[outside] it returns memory of a NumPy array that it finds through its names"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
@@ -54,6 +55,9 @@ UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its
 
 # Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
 MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 65_536, 1000
+
+# Bytes of constants that NumPy's arrays hold.
+MOST_OF_ARRAYS = 1 << 27
 
 # Times that the same work comes in a call, as the body of a loop, from which on kernels are compiled for it at once.
 LOOPED = 8
@@ -78,13 +82,13 @@ class Place(NamedTuple):
 
 class Root(NamedTuple):
     """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory.
-    is_array: whether a constant is what one of NumPy's arrays holds, as bytes.
+    array: bytes of one of NumPy's that a constant is a copy of, and which change no more.
     """
 
     argument: int | None
     constant: TBlob | None
     nbytes: int
-    is_array: bool = False
+    array: Native | None = None
 
 
 class Evaluated(NamedTuple):
@@ -162,16 +166,23 @@ class Capture:
 
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
-    that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy, which are
-    constants as long as nobody writes to them. given_up: called when the thread that is watched has given a reason,
-    perhaps once more. checked: why it cannot be captured if it does what must not be done twice, as it looks into
-    values and may be called after all. arithmetic: of a call that is traced. is_lasting: whether other calls will do
-    the same steps, of which all memory must be known. held: memory that is kept, None where none is. most: steps that
-    are taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went back through,
-    and those of rows that are done at once here.
+    that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy that are
+    found, and hold the same in each call; imports: whether others that are met follow from constants. given_up: called
+    when the thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does
+    what must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is
+    traced. is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory that
+    is kept, None where none is. most: steps that are taken down. taped: what plain calls take besides, in steps of a
+    tape: those that gradients went back through, and those of rows that are done at once here.
     """
 
-    def __init__(self, arguments: Sequence[TBlob], arrays: Sequence[Any] = (), most: int = MOST_STEPS) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[TBlob],
+        arrays: Sequence[Native] = (),
+        most: int = MOST_STEPS,
+        *,
+        imports: bool = True,
+    ) -> None:
         self.most = most
         self.is_lasting = True
         self.held: list[Storage] | None = None
@@ -197,7 +208,11 @@ class Capture:
         self.recorded: dict[int, int] = {}
         self._shown: dict[int, Shown] = {}
         self._stale: set[int] = set()
-        self._arrays = {(array.ctypes.data, array.nbytes) for array in arrays if array.flags.c_contiguous}
+        self._arrays = [np.lib.array_utils.byte_bounds(array) for array in arrays if array.size]
+        self._wholes = [np.lib.array_utils.byte_bounds(array) for array in arrays if array.flags.c_contiguous]
+        self._imports = WeakSet[Storage]()
+        self._of_arrays: dict[int, Root] = {}
+        self._takes_imports = imports
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -229,6 +244,12 @@ class Capture:
 
     # ---- what it is told of memory
 
+    def imported(self, owner: Storage) -> None:
+        low, high = owner.address, owner.address + owner.nbytes
+        is_known = self._takes_imports or any([begin <= low and high <= end for begin, end in self._wholes])
+        if is_known and get_ident() == self.thread and not self._inside:
+            self._imports.add(owner)
+
     def looked(self, owner: Storage | None) -> None:
         if get_ident() != self.thread:
             if owner is not None and owner in self._numbers:
@@ -242,15 +263,15 @@ class Capture:
                 self.refuse(DISTURBED)
         elif owner in self._numbers:
             self._announced[self._numbers[owner][0].root] += 1
-        elif self._is_array(owner):
+        elif owner in self._imports:
             self.refuse(WRITES)
 
-    def _is_array(self, owner: Storage) -> bool:
-        """Return whether memory is that of one of the arrays that are constants, or of a view of one."""
-        if not owner.shared or not self._arrays:
+    def _is_found(self, blob: TBlob) -> bool:
+        """Return whether memory is some of an array that is found."""
+        if not self._arrays or self.device.backend is not CPU:
             return False
-        low, high = owner.address, owner.address + owner.nbytes
-        return any([begin <= low and high <= begin + nbytes for begin, nbytes in self._arrays])
+        low, high = blob.span
+        return any([begin < high and low < end for begin, end in self._arrays])
 
     def refuse(self, reason: str) -> None:
         """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
@@ -522,8 +543,15 @@ class Capture:
         self._announced[self._first[root]] -= 1
 
     def wrote_otherwise(self) -> bool:
-        """Return whether memory was written besides by the steps that were taken down."""
-        return any([count > 0 for count in self._announced.values()])
+        """Return whether memory was written besides by the steps that were taken down, or some is a constant."""
+        if any([count > 0 for count in self._announced.values()]):
+            return True
+        roots = [self.roots[root] for root in self.written_roots]
+        arguments = [self.arguments[root.argument] for root in roots if root.argument is not None]
+        if any([root.array is not None for root in roots]) or any(map(self._is_found, arguments)):
+            return True
+        with self.inside():
+            return not all([_is_as_before(root) for root in self._of_arrays.values()])
 
     def _spot(self, blob: TBlob, meta: Meta | None = None, *, is_made: bool = False) -> Spot:
         """Return where a blob lies. meta: how, if that is known; is_made: whether memory that is not known yet is made
@@ -538,10 +566,8 @@ class Capture:
         elif place is None and blob.fixed:
             place = Place(len(self.roots), layout.offset, *layout.extent(blob.dtype.itemsize))
             self.roots.append(Root(None, blob, 0))
-        elif place is None and self._is_array(owner):
-            constant = TBlob.adopt(owner.bytes.copy(), blob.device)
-            constant.fixed = True
-            place = self._enter_root(owner, Root(None, constant, owner.nbytes, is_array=True))
+        elif place is None and owner in self._imports:
+            place = self._enter_array(owner)
         elif place is None and not self.is_lasting:
             place = self._enter_root(owner, Root(None, None, owner.nbytes))
         elif place is None:
@@ -558,6 +584,20 @@ class Capture:
             return places[0]
         low, high = blob.layout.extent(blob.dtype.itemsize)
         return next((one for one in places if one.low <= low and high <= one.high), None)
+
+    def _enter_array(self, owner: Storage) -> Place:
+        """Enter the memory of an array of NumPy's, which may have come before."""
+        for number, root in self._of_arrays.items():
+            same = (address_of(root.array), root.nbytes) == (owner.address, owner.nbytes)
+            if same and _is_as_before(root):
+                self._numbers[owner] = [Place(number, 0, 0, owner.nbytes)]
+                return self._numbers[owner][0]
+        if sum([root.nbytes for root in self._of_arrays.values()]) + owner.nbytes > MOST_OF_ARRAYS:
+            self.refuse(ARRAYS)
+        constant = TBlob.adopt(owner.bytes.copy(), self.device)
+        constant.fixed = True
+        root = self._of_arrays[len(self.roots)] = Root(None, constant, owner.nbytes, owner.bytes)
+        return self._enter_root(owner, root)
 
     def _enter_root(self, owner: Storage, root: Root, blob: TBlob | None = None) -> Place:
         """Enter memory: all of its owner's, or what an argument shows of it."""
@@ -584,12 +624,20 @@ class Capture:
             spot = self._spot(blob)
             if spot.root in self._shown:
                 self.refuse(f"{LOOKED} (it returns a view at computed places)")
+            array = self.roots[spot.root].array
+            if array is not None and self._is_found(blob):
+                self.refuse(RETURNED)
             return spot
 
     def kept_besides(self, results: Iterable[TBlob]) -> bool:
         """Return whether somebody holds memory that was made, other than these results."""
         owners = {blob.owner for blob in results}
         return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+
+
+def _is_as_before(root: Root) -> bool:
+    """Return whether an array of NumPy's holds what it did when its memory was entered."""
+    return root.array is not None and are_same(root.array, cast(TBlob, root.constant).native())
 
 
 def _at_users_line(reason: str) -> str:

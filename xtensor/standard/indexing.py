@@ -228,13 +228,16 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
-    """Return a key with tensors, which follow from constants, in the place of its lists."""
+    """Return a key with tensors, which follow from constants, in the place of its lists and NumPy arrays."""
     key = key if type(key) is tuple else (key,)
-    return tuple([_listed(x, item) if isinstance(item, (list, tuple, range)) else item for item in key])
+    return tuple([_listed(x, item) if isinstance(item, (list, tuple, range, np.ndarray)) else item for item in key])
 
 
 def _listed(x: Tensor, item: Any) -> Tensor:
-    """Return a nested sequence of a key as a tensor: a stack, where it has tensors in it."""
+    """Return a nested sequence of a key, or an array, as a tensor: a stack, where it has tensors in it."""
+    if isinstance(item, np.ndarray):
+        taken: Tensor = _checked_key(from_native(item, x.device, shared=True))
+        return taken
     if any(type(one) is Tensor for one in item):
         stack: Tensor = _checked_key(xt.asarray(item, device=x.device))
         return stack

@@ -105,14 +105,15 @@ trusted = _Trusted()
 
 
 class Watcher(Protocol):
-    """Who is told what happens to memory: its bytes are asked for, or written. thread: whose calls are watched; not
-    those inside a step that it knows.
+    """Who is told what happens to memory: it is taken over of a NumPy array, its bytes are asked for, or written.
+    thread: whose calls are watched; not those inside a step that it knows.
     """
 
     thread: int
 
     @property
     def is_inside(self) -> bool: ...
+    def imported(self, owner: Storage) -> None: ...
     def looked(self, owner: Storage) -> None: ...
     def written(self, owner: Storage) -> None: ...
 

@@ -617,6 +617,13 @@ def _tell_of_a_look() -> None:
         capture.looked(None)
 
 
+def _tell_of_import(x: Tensor) -> None:
+    """Tell who watches this thread that a tensor shows the memory of a NumPy array."""
+    capture = watching() if watchers else None
+    if capture is not None:
+        capture.imported(x.owner)
+
+
 def created(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array whose elements follow from Python's constants alone."""
     capture = watching() if watchers else None
@@ -639,9 +646,12 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     """
     dtype = canonical(native.dtype, "asarray")
     target = device or as_device(settings().device, "asarray")
+    made = wrap
     if (type(native) is not _ARRAY or target.backend is not CPU) and not target.backend.owns(native):
+        made = created if shared else wrap  # what it holds follows from the array
         native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
     elif native.dtype != dtype:
+        made = created if shared else wrap
         native, shared = target.backend.astype(native, dtype), False
     if shared and target.backend is CPU:
         native = native.view()  # whose shape nobody else can change
@@ -651,8 +661,9 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         else:
             tensor = face(TBlob.adopt(native, target, shared=True))
             tensor.thin()
+            _tell_of_import(tensor)
         return tensor
-    return wrap(native, target)
+    return made(native, target)
 
 
 def evaluate(*tensors: Tensor) -> None:

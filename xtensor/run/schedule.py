@@ -216,11 +216,11 @@ class Call(NamedTuple):
 
     def _enter(self, run: Run) -> None:
         """Enter the results in a run."""
-        blobs = [run.blob(number) for number in self.takes]
-        if self.ready.made is not None and self.ready.make(run, blobs, *self.gives[0]):
+        ready = self.ready
+        if ready.made is not None and ready.make(run, [run.blob(number) for number in self.takes], *self.gives[0]):
             return
         backend = run.facts.device.backend
-        natives = [blob.native() for blob in blobs]
+        natives = [run.native(number) for number in self.takes]
         result = backend.call(self.function, *natives)
         if len(self.gives) == 1:
             self.ready.ask(self.function, natives, result, self.gives[0][2])
@@ -236,7 +236,8 @@ class Call(NamedTuple):
 
 def _laid_out(native: Native, meta: Meta, natives: Sequence[Native], device: Device) -> TBlob:
     """Return a library's result as memory of its own that lies as others take it to lie. natives: what it may share."""
-    shares = any([device.backend.xp.may_share_memory(native, one) for one in natives])
+    is_view = native.base is not None or any([native is one for one in natives])
+    shares = is_view and any([device.backend.xp.may_share_memory(native, one) for one in natives])
     if not shares and native.strides == meta.layout.strides:
         return TBlob.adopt(native, device)
     blob = TBlob(Storage(device, meta.nbytes), meta.dtype, meta.layout, device)
@@ -344,18 +345,20 @@ class Facts(NamedTuple):
 class Schedule:
     """Work as instructions, under the settings it was prepared for.
 
-    keeps_arena: whether a small arena is kept for the next run, where machine code alone sees it.
+    keeps_arena: whether a small arena is kept for the next run, where only machine code and the library's functions see
+    it, which keep nothing.
     """
 
     def __init__(
         self, facts: Facts, instructions: Sequence[Instruction], limits: Settings, *, keeps_arena: bool = False
     ) -> None:
         self.facts, self.instructions, self.limits = facts, instructions, limits
-        segments = [one.segment if isinstance(one, Kernels) else None for one in instructions]
+        segments = [one.segment for one in instructions if isinstance(one, Kernels)]
         compiled = [one for one in segments if isinstance(one, Segment)]
-        hidden = len(compiled) == len(instructions) and 0 < facts.arena[1] <= KEPT_ARENA
+        calls = sum([isinstance(one, (Call, Copied, Blank)) for one in instructions])
+        hidden = len(compiled) + calls == len(instructions) and 0 < facts.arena[1] <= KEPT_ARENA
         self._keeps_arena = keeps_arena and hidden
-        self._arena: Storage | None = None
+        self._arena: Temporaries | None = None
         self.results = facts.results  # the numbers of what a run returns
         self.lasts = sum([one.size for one in compiled]) <= LONG
 
@@ -392,6 +395,13 @@ def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:
     return not leaf.after and alike and blob.dtype == meta.dtype
 
 
+class Temporaries(NamedTuple):
+    """Memory of temporaries. natives: arrays of those that the library's functions take, by number."""
+
+    memory: Storage
+    natives: dict[int, Native]
+
+
 class Run:
     """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number.
 
@@ -400,9 +410,9 @@ class Run:
 
     __slots__ = ("arena", "blobs", "facts", "found", "scalars", "words")
 
-    arena: Storage
+    arena: Temporaries
 
-    def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], arena: Storage | None) -> None:
+    def __init__(self, facts: Facts, blobs: Sequence[TBlob], scalars: Sequence[Any], arena: Temporaries | None) -> None:
         self.facts, self.blobs, self.scalars = facts, blobs, scalars
         self.found: dict[int, TBlob] = {}
         self.words = words = facts.words.copy()
@@ -411,8 +421,8 @@ class Run:
             words[word] = packable(scalars[place], dtype, second)
         word, nbytes = facts.arena
         if nbytes or facts.placed:
-            self.arena = arena or Storage(facts.device, nbytes)
-            words[word] = begin = self.arena.lend()
+            self.arena = arena or Temporaries(Storage(facts.device, nbytes), {})
+            words[word] = begin = self.arena.memory.lend()
             word, before = facts.temporaries
             words[word] = begin + before
 
@@ -432,13 +442,32 @@ class Run:
         if placed is not None:
             begin, meta = placed
             layout = Layout(meta.shape, meta.layout.strides, begin)
-            return TBlob(self.arena, meta.dtype, layout, self.facts.device)
+            return TBlob(self.arena.memory, meta.dtype, layout, self.facts.device)
         leaf, meta = self.facts.given[number]
         found = self.blobs[leaf.given] if leaf.given >= 0 else self.blob(-1 - leaf.given)
         if not _shows(found, leaf, meta):
             layout = Layout(meta.shape, meta.layout.strides, found.layout.offset + leaf.after)
             found = found.view(layout, dtype=meta.dtype)
         return found
+
+    def native(self, number: int) -> Native:
+        """Return the array of a value; of one in the arena it is kept with that."""
+        if not self.facts.placed:
+            return self.blob(number).native()
+        natives = self.arena.natives
+        found = natives.get(number)
+        if found is None:
+            found = self.blob(number).native()
+            if self._whole(number) in self.facts.placed:
+                natives[number] = found
+        return found
+
+    def _whole(self, number: int) -> int:
+        """Return the value of which another one is a view."""
+        given = self.facts.given
+        while number in given and given[number][0].given < 0:
+            number = -1 - given[number][0].given
+        return number
 
     def operand(self, number: int) -> Native:
         """Return what a library's function takes: a native array, or a scalar."""

@@ -1,7 +1,8 @@
 """Captured programs: the lines after those that make the arguments, as one function under `xt.fuse`.
 
 It is called three times, with other elements each time, with numbers among its arguments five times, with others each
-time; its results and what it did to its arguments must be NumPy's.
+time; its results and what it did to its arguments must be NumPy's. Of every other program the arguments are tensors, of
+the others NumPy arrays: arguments, in a list that is one, or found in a dict.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 import xtensor as xt
 
@@ -24,6 +27,7 @@ MODES: dict[str, dict[str, Any]] = {
     "auto": {"engine": "auto", "cache_dir": ""},
     "direct": {"engine": "direct", "cache_dir": ""},
 }
+WAYS = ("tensors", "arrays", "tensors", "in a list", "tensors", "found")
 CALLS = 3
 NUMBERS = {"n0": "({0} * 3 + 2) % 5", "n1": "{0} * 0.5 + 1.5"}  # by the call
 MOST_CALLS = 5  # of one program, by whoever calls it
@@ -158,9 +162,12 @@ def other_elements(makers: list[str], call: int) -> list[str]:
     return [re.sub(r"(data|numbers)\((\d+)", lambda found: f"{found[1]}({int(found[2]) + call}", one) for one in makers]
 
 
-def function_of(names: list[str], body: list[str], ending: list[str]) -> Callable[..., Any]:
-    """Return lines as a function of variables, which goes on after a line that raises (but for want of memory)."""
-    text = [f"def program({', '.join(names)}):"]
+def function_of(names: list[str], body: list[str], ending: list[str], first: Sequence[str] = ()) -> Callable[..., Any]:
+    """Return lines as a function of variables, which goes on after a line that raises (but for want of memory).
+
+    first: lines that come before.
+    """
+    text = [f"def program({', '.join(names)}):", *[f"    {line}" for line in first]]
     for line in body:
         text += [
             "    try:",
@@ -171,7 +178,7 @@ def function_of(names: list[str], body: list[str], ending: list[str]) -> Callabl
             "        pass",
         ]
     text += [f"    {line}" for line in ending]
-    spread: dict[str, Any] = {"xp": Ours(), "data": data, "numbers": numbers}
+    spread: dict[str, Any] = {"xp": Ours(), "data": data, "numbers": numbers, "FOUND": {}}
     exec("\n".join(text), spread)
     made: Callable[..., Any] = spread["program"]
     return made
@@ -200,6 +207,17 @@ def expected(makers: tuple[str, ...], body: tuple[str, ...], call: int) -> tuple
     return given, found if len(body) % 2 else found[-1:]
 
 
+def _fused(names: list[str], told: list[str], body: list[str], way: str) -> tuple[Any, dict[str, Any]]:
+    """Return a program under `xt.fuse`, and the dict in which it finds its arguments."""
+    first = {
+        "in a list": [f"{', '.join(names)}, = held"],
+        "found": [f"{name} = xp.asarray(FOUND['{name}'])" for name in names],
+    }
+    own = {"in a list": ["held"], "found": []}.get(way, names)
+    program = function_of(own + told, body, returning(names + own, body), first.get(way, ()))
+    return xt.fuse(program), program.__globals__["FOUND"]
+
+
 def difference(lines: list[str], mode: str) -> str | None:
     """Return what a captured program gives that NumPy does not, None where they agree."""
     makers, body = parted(lines)
@@ -207,20 +225,24 @@ def difference(lines: list[str], mode: str) -> str | None:
     if not names:
         return None
     told = [line.partition(" ")[0] for line in numbers_of(body, 0)]
-    with xt.options(**MODES[mode]):
-        fused = xt.fuse(function_of(names + told, body, returning(names, body)))
+    way = WAYS[len(body) % len(WAYS)]
+    with xt.options(**MODES[mode]), quiet():
+        fused, found_in = _fused(names, told, body, way)
         for call in range(MOST_CALLS if told else CALLS):
             given, results = expected(tuple(other_elements(makers, call)), tuple(body), call)
             mine = Side(Ours(), lambda x: x)
             for line in other_elements(makers, call) + numbers_of(body, call):
                 mine.step(line)
             args = [mine.names[name] for name in names]
-            found = fused(*args, *[mine.names[name] for name in told])
+            args = args if way == "tensors" else [np.array(x, copy=True) for x in args]
+            found_in.update(zip(names, args, strict=True))
+            given_as = {"in a list": [list(args)], "found": []}.get(way, args)
+            found = fused(*given_as, *[mine.names[name] for name in told])
             for where, ours, theirs in (("result", found, results), ("argument", args, given)):
                 if len(ours) != len(theirs):
                     return f"call {call}: {len(ours)} results, NumPy {len(theirs)}"
                 for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-                    what = differs(one, other) if isinstance(one, xt.Tensor) else ""
+                    what = differs(xt.asarray(one), other) if isinstance(one, (xt.Tensor, np.ndarray)) else ""
                     if what:
                         return f"call {call}: {where} {place}: {what}"
     return None

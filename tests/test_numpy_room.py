@@ -573,3 +573,28 @@ def test_quantiles_of_all_elements_are_values(call: Any, size: int) -> None:
     held = float(before)
     total += 1
     assert (float(before), float(total)) == (held, held + 1)
+
+
+def test_gradients_of_what_is_trimmed_and_iterated() -> None:
+    """Elements that are cut off, or come one by one, keep their gradients."""
+    x = xt.asarray([0.0, 1.0, 2.0, 0.0])
+    slope = xt.grad(lambda x: xt.sum(np.trim_zeros(x) ** 2))(x)
+    numpy.testing.assert_array_equal(numpy.asarray(slope), [0.0, 2.0, 4.0, 0.0])
+    slope = xt.grad(lambda x: xt.sum(np.fromiter((v * v for v in x), float, 3)))(x)
+    numpy.testing.assert_array_equal(numpy.asarray(slope), [0.0, 2.0, 4.0, 0.0])
+    cases: list[tuple[Any, Any]] = [("fb", None), ("f", 0), ("b", 1), ("fb", (0, 1)), ("b", -1)]
+    for trim, axis in cases:
+        z = numpy.zeros((5, 6))
+        z[1:4, 2:4] = 1.0
+        found = np.trim_zeros(xt.asarray(z), trim, axis)
+        numpy.testing.assert_array_equal(numpy.asarray(found), numpy.trim_zeros(z, trim, axis))
+    assert np.trim_zeros([0, 1, 0]) == [1]
+    with pytest.raises(ValueError, match="unexpected character"):
+        np.trim_zeros(x, "q")
+    with pytest.raises(ValueError, match="too short"):
+        np.fromiter(iter(x), float, 9)
+
+
+def test_shapes_that_are_arrays() -> None:
+    assert np.zeros(xt.asarray(3)).shape == np.ones(numpy.asarray(3)).shape == (3,)
+    assert np.zeros(xt.asarray([2, 3])).shape == (2, 3)

@@ -29,6 +29,17 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "exponential": lambda g: g.exponential(3.0, 4),
     "gamma": lambda g: g.gamma(2.0, 3.0, 4),
     "beta": lambda g: g.beta(2.0, 3.0, 4),
+    "laplace": lambda g: g.laplace(1.0, 2.0, (3, 4)),
+    "logistic": lambda g: g.logistic(1.0, 2.0, 4),
+    "gumbel": lambda g: g.gumbel(1.0, 2.0, 4),
+    "lognormal": lambda g: g.lognormal(0.5, 0.2, 4),
+    "triangular": lambda g: g.triangular(0.0, 1.0, 3.0, 4),
+    "standard_t": lambda g: g.standard_t(3.0, 4),
+    "chisquare": lambda g: g.chisquare(3.0, 4),
+    "dirichlet": lambda g: g.dirichlet([1.0, 2.0, 3.0], 4),
+    "multivariate_normal": lambda g: g.multivariate_normal([1.0, 2.0], [[2.0, 0.5], [0.5, 1.0]], 4),
+    "multinomial": lambda g: g.multinomial(20, [0.2, 0.5, 0.3], 4),
+    "geometric": lambda g: g.geometric(0.3, 4),
     "poisson": lambda g: g.poisson(4.0, (2, 3)),
     "binomial": lambda g: g.binomial(10, 0.3, 5),
     "integers": lambda g: g.integers(5, size=20),
@@ -177,24 +188,27 @@ def test_refused_dtypes(call: Callable[[Any], Any], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "slopes"),
+    ("name", "parameters"),
     [
-        ("normal", (2.0, 3.0), lambda drawn, loc, scale: (np.ones_like(drawn), (drawn - loc) / scale)),
-        ("uniform", (1.0, 4.0), lambda drawn, low, high: ((high - drawn) / (high - low), (drawn - low) / (high - low))),
-        ("exponential", (2.0,), lambda drawn, scale: (drawn / scale,)),
+        *[(name, (2.0, 3.0)) for name in ("normal", "laplace", "logistic", "gumbel", "uniform")],
+        ("lognormal", (0.3, 0.5)),
+        ("exponential", (2.0,)),
     ],
 )
-def test_gradients_of_parameters(name: str, parameters: tuple[float, ...], slopes: Any) -> None:
-    """What is drawn is the same, and changes with its parameters."""
-    drawn = getattr(np.random.default_rng(5), name)(*[np.full(6, one) for one in parameters])
-    given = [xt.full(6, one) for one in parameters]
-    places = tuple(range(len(given)))
+def test_gradients_of_parameters(name: str, parameters: tuple[float, ...]) -> None:
+    """What is drawn is the same, and changes with its parameters as NumPy's own numbers of one seed do."""
+
+    def draw(*given: Any) -> Any:
+        return getattr(np.random.default_rng(5), name)(*[np.full(6, one) for one in given])
+
+    places, drawn, h = tuple(range(len(parameters))), draw(*parameters), 1e-6
     value, found = xt.value_and_grad(
         lambda *some: xt.sum(getattr(xt.random.default_rng(5), name)(*some) ** 2), argnums=places
-    )(*given)
+    )(*[xt.full(6, one) for one in parameters])
     np.testing.assert_allclose(float(value), np.sum(drawn**2), rtol=1e-14)
-    for one, slope in zip(found, slopes(drawn, *parameters), strict=True):
-        np.testing.assert_allclose(one.numpy(), 2 * drawn * slope, rtol=1e-12)
+    for place, one in enumerate(found):
+        more, less = [[p + sign * h * (at == place) for at, p in enumerate(parameters)] for sign in (1, -1)]
+        np.testing.assert_allclose(one.numpy(), 2 * drawn * (draw(*more) - draw(*less)) / (2 * h), rtol=1e-6)
 
 
 def test_gradients_that_are_not_known() -> None:

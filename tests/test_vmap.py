@@ -18,7 +18,7 @@ RNG = np.random.default_rng(7)
 X, Y, W, S = (RNG.normal(size=shape) for shape in ((6, 40), (6, 40), (40, 40), (3, 6, 4)))
 
 # Functions of a namespace, a gradient transform and one sample; arguments; axes.
-CASES: dict[str, tuple[Any, tuple[Any, ...], Any, int]] = {
+CASES: dict[str, tuple[Any, tuple[Any, ...], Any, Any]] = {
     "elementwise": (lambda xp, grad, a: xp.tanh(a) * 2, (X,), 0, 0),
     "all elements": (lambda xp, grad, a, b: xp.sum((a - b) ** 2), (X, Y), 0, 0),
     "softmax": (lambda xp, grad, a: xp.exp(a - xp.max(a)) / xp.sum(xp.exp(a - xp.max(a))), (X,), 0, 0),
@@ -30,6 +30,18 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], Any, int]] = {
     "sort": (lambda xp, grad, a: xp.sort(a), (X,), 0, 0),
     "matrix": (lambda xp, grad, a: a.T @ a, (S,), 0, 0),
     "tree": (lambda xp, grad, p: {"sum": p["a"] + p["b"], "two": (p["a"], xp.sum(p["b"]))}, ({"a": X, "b": Y},), 0, 0),
+    "trees of axes": (
+        lambda xp, grad, p, q: {"a": p["w"] @ p["x"], "q": (q[0] + q[1], xp.sum(p["x"]))},
+        ({"w": W, "x": X}, (Y, X)),
+        ({"x": 0, "w": None}, (0, 0)),
+        {"a": 1, "q": 0},
+    ),
+    "upper parts of trees": (
+        lambda xp, grad, p, c: (p["a"] * p["b"]["c"], c),
+        ({"a": X, "b": {"c": Y}}, S[0].T @ S[0, :, :1] * np.ones((1, 6))),
+        ({"a": 0, "b": 0}, 1),
+        (0, -1),
+    ),
     "gradients of samples": (lambda xp, grad, a: grad(lambda v: xp.sum(xp.tanh(v) ** 2))(a), (X,), 0, 0),
     "numbers": (lambda xp, grad, a: a * a, (X[0],), 0, 0),
 }
@@ -42,7 +54,9 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def converted(tree: Any, convert: Any) -> Any:
-    return {name: convert(x) for name, x in tree.items()} if isinstance(tree, dict) else convert(tree)
+    if isinstance(tree, dict):
+        return {name: converted(x, convert) for name, x in tree.items()}
+    return tuple([converted(x, convert) for x in tree]) if isinstance(tree, tuple) else convert(tree)
 
 
 @pytest.mark.parametrize("lazy", ["auto", "always", "never"])
@@ -112,7 +126,15 @@ def test_keywords_are_mapped() -> None:
         (lambda x: xt.vmap(xt.add, (0,))(x, x), ValueError, "in_axes must have one axis for each of 2"),
         (lambda x: xt.vmap(xt.exp, None)(x), ValueError, "got none that is mapped"),
         (lambda x: xt.vmap(xt.exp, 2)(x), ValueError, r"have the axis 2, got shape \(6, 40\)"),
-        (lambda x: xt.vmap(xt.exp)(x[:0]), ValueError, "at least 1"),
+        (lambda x: xt.vmap(xt.add)(x[:1], x[:2]), ValueError, "one length"),
+        (lambda x: xt.vmap(xt.exp, ({"a": 0},))(x), ValueError, "in_axes must be an axis or a tree like an argument"),
+        (lambda x: xt.vmap(xt.exp, ("a",))(x), TypeError, "in_axes must be integers or None"),
+        (lambda x: xt.vmap(xt.exp, out_axes=None)(x), ValueError, "out_axes must be an axis for each result"),
+        (
+            lambda x: xt.vmap(xt.exp, out_axes=(0, 1))(x),
+            ValueError,
+            "out_axes must be an axis or a tree like the result",
+        ),
         (lambda x: xt.vmap(xt.exp)(xt.asarray(1.0)), ValueError, "have the axis 0"),
         (lambda x: xt.vmap(lambda a: a @ a[:3])(x), ValueError, "matmul"),
     ],
@@ -708,3 +730,13 @@ def test_an_interrupted_row_leaves_nobody_watching() -> None:
     with pytest.raises(KeyboardInterrupt):
         xt.grad(lambda x: xt.sum(xt.vmap(interrupted)(x)))(xt.ones((9, 5)))
     assert not watchers and in_force.get() is before
+
+
+def test_no_rows() -> None:
+    """Where there is no row the results have none; a gradient of them is zero."""
+    x, w = xt.ones((0, 3)), xt.ones(3)
+    doubled, total = xt.vmap(lambda v: (v * 2, xt.sum(v * w)))(x)
+    assert doubled.shape == (0, 3)
+    assert total.shape == (0,)
+    assert xt.vmap(lambda v: v > 1)(x).dtype == xt.bool
+    assert bool(xt.all(xt.grad(lambda w: xt.sum(xt.vmap(lambda v: v * w)(x)))(w) == 0))

@@ -51,8 +51,9 @@ class Generator:
 
     Each method draws what the method of numpy.random.Generator of that name draws, in the same order, takes the same
     arguments, where parameters may be tensors, and `dtype`. Results are tensors, 0-d ones where no size is given.
-    Gradients go back to the parameters of `normal`, `uniform` and `exponential` (reparameterisation); to those of other
-    methods, and to what is permuted or chosen from, going back raises NotImplementedError.
+    Gradients go back to the parameters of `normal`, `lognormal`, `laplace`, `logistic`, `gumbel`, `uniform` and
+    `exponential` (reparameterisation); to those of other methods, and to what is permuted or chosen from, going back
+    raises NotImplementedError.
 
     native: the numpy.random.Generator behind it, for distributions that have no method here.
     device: where its tensors are.
@@ -119,6 +120,52 @@ class Generator:
     def beta(self, a: Any, b: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return beta distributed numbers of mean a / (a + b), drawn in float64 and rounded to the dtype."""
         return self._rounded("beta", (a, b), size, dtype)
+
+    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return double exponential numbers around loc, drawn in float64 and rounded to the dtype."""
+        return self._rounded("laplace", (loc, scale), size, dtype)
+
+    def logistic(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return logistically distributed numbers around loc, drawn in float64 and rounded to the dtype."""
+        return self._rounded("logistic", (loc, scale), size, dtype)
+
+    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of Gumbel's distribution of largest values, drawn in float64 and rounded to the dtype."""
+        return self._rounded("gumbel", (loc, scale), size, dtype)
+
+    def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers whose logarithms are normal, drawn in float64 and rounded to the dtype."""
+        return self._rounded("lognormal", (mean, sigma), size, dtype)
+
+    def triangular(self, left: Any, mode: Any, right: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers between left and right, most of them near mode, drawn in float64 and rounded to the dtype."""
+        return self._rounded("triangular", (left, mode, right), size, dtype)
+
+    def standard_t(self, df: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of Student's distribution of df degrees of freedom, rounded to the dtype."""
+        return self._rounded("standard_t", (df,), size, dtype)
+
+    def chisquare(self, df: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return sums of the squares of df normal numbers, drawn in float64 and rounded to the dtype."""
+        return self._rounded("chisquare", (df,), size, dtype)
+
+    def dirichlet(self, alpha: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return shares (..., k) that sum to 1 for weights alpha (k,), drawn in float64 and rounded to the dtype."""
+        return self._rounded("dirichlet", (alpha,), size, dtype)
+
+    def multivariate_normal(self, mean: Any, cov: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return normal vectors (..., k) of mean (k,) and covariance (k, k), rounded to the dtype."""
+        return self._rounded("multivariate_normal", (mean, cov), size, dtype)
+
+    def multinomial(self, n: Any, pvals: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return how many of n trials have each outcome (..., k) of probabilities pvals, as int64 or another dtype."""
+        n, pvals = _plain(n), _plain(pvals)
+        return self._drawn(lambda: self.native.multinomial(n, pvals, size), _numeric(dtype, "multinomial"))
+
+    def geometric(self, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return which trial is the first to succeed with probability p, as int64 or another dtype."""
+        p = _plain(p)
+        return self._drawn(lambda: self.native.geometric(p, size), _numeric(dtype, "geometric"))
 
     def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return Poisson distributed counts of mean lam, as int64 or another dtype."""
@@ -226,7 +273,10 @@ def _refuse(name: str) -> None:
 # How what is drawn of a location-scale family changes with each parameter (reparameterisation).
 _SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
     "exponential": lambda drawn, scale: (drawn / scale,),
-    "normal": lambda drawn, loc, scale: (1.0, (drawn - loc) / scale),
+    **dict.fromkeys(
+        ("normal", "laplace", "logistic", "gumbel"), lambda drawn, loc, scale: (1.0, (drawn - loc) / scale)
+    ),
+    "lognormal": lambda drawn, mean, sigma: (drawn, drawn * (xt.log(drawn) - mean) / sigma),
     "uniform": lambda drawn, low, high: ((high - drawn) / (high - low), (drawn - low) / (high - low)),
 }
 

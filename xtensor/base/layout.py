@@ -394,7 +394,8 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     if _is_plain(shape):
         return shape
     try:
-        given = tuple(cast(Any, shape)) if hasattr(shape, "__iter__") else (shape,)
+        is_many = hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) != 0
+        given = tuple(cast(Any, shape)) if is_many else (shape,)
         lengths = tuple(index(length) for length in given)
     except TypeError:
         raise TypeError(expected(function, argument, "be an integer or a sequence of integers", repr(shape))) from None

@@ -23,7 +23,7 @@ def holds_arrays(x: Any, deep: int = 0) -> bool:
     if kind is ndarray:
         return is_held(x.dtype)
     if kind is list or kind is dict or isinstance(x, tuple):
-        parts = x.values() if kind is dict else x
+        parts: Any = x.values() if isinstance(x, dict) else x
         return len(x) <= MOST_ELEMENTS and deep < MOST_DEEP and any(holds_arrays(part, deep + 1) for part in parts)
     return False
 

@@ -4,25 +4,23 @@ row after row, which a capture runs together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from sys import maxsize
 from typing import Any, cast
 
 from ..autograd.rules import xt
-from ..autograd.tape import active, steps_of
+from ..autograd.tape import OFF, active, recording, steps_of
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
-from ..tensor.trees import flatten, rebuilt
+from ..tensor.trees import Rebuild, flatten, rebuilt, spread
 from .capture import Fused
 from .reach import LateReach
 from .signature import state_of
 
-Axes = int | None | Sequence[int | None]
 
-
-def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> Fused[..., Any]:
+def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Fused[..., Any]:
     """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
 
     function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
@@ -30,11 +28,12 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     those of a gradient that goes back through it, are done for all rows at once. Where it draws random numbers, changes
     what the next row finds, writes to its row or to what all rows share, or has rules of users on the way of a
     gradient, it is run for each row. What cannot be captured runs row by row each time (`why` says so).
-    in_axes: the axis of all leaves of each argument, None for one that every row takes whole. Keyword arguments have
-    their rows along axis 0. out_axes: where the axis of the rows is put in each result.
+    in_axes: an axis, or one for each argument, or a tree of axes like that of its leaves, or like the upper part of it;
+    None for what every row takes whole. Keyword arguments have their rows along axis 0. out_axes: where the axis of the
+    rows is put in each result, or a tree of that. Where there is no row, one of zeros tells the shapes of the results.
 
-    Raises TypeError for what cannot be called; calls raise ValueError where no argument has the axis, where lengths
-    differ, and where there is no row at all.
+    Raises TypeError for what cannot be called; calls raise ValueError where no argument has the axis, where lengths or
+    trees differ.
 
     Source: jax.vmap, torch.vmap.
     """
@@ -44,62 +43,95 @@ def vmap(function: Callable[..., Any], in_axes: Axes = 0, out_axes: int = 0) -> 
     late = LateReach(function)
 
     def mapped(*args: Any, **given: Any) -> Any:
-        axes = [in_axes] * len(args) if in_axes is None or isinstance(in_axes, int) else list(in_axes)
+        axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise ValueError(expected("vmap", "in_axes", f"have one axis for each of {len(args)} arguments", in_axes))
-        if any(axis is not None and not isinstance(axis, int) for axis in axes):
-            raise TypeError(expected("vmap", "in_axes", "be an integer or None for each argument", in_axes))
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
-        tensors = [x for leaves, _ in parts for x in leaves or ()]
+        tensors = [x for leaves, _, _ in parts for x in leaves]
         length = _length(tensors)
         from . import batching  # for functions that are mapped
 
         reach = late.reach()
-        found = state_of([x for x, axis in zip(args, axes, strict=True) if axis is None], reach)
+        found = state_of([x for _, wholes, _ in parts for x in wholes], reach)
         call = partial(_call, function, parts)
-        if found is None:
+        if not length:
+            columns, rebuild = _no_rows(call, tensors)
+        elif found is None:
             columns, rebuild = batching.one_by_one(call, tensors, range(length))
         else:
             is_taped = active[0] and steps_of((*tensors, *found[1])) is not None
             state = batching.State(*found, reach)
             columns, rebuild = batching.over_rows(call, tensors, length, is_taped=is_taped, state=state)
-        return rebuilt(rebuild, [_in_front(one, out_axes) for one in columns])
+        result = rebuilt(rebuild, columns)
+        places = _axes_of(result, out_axes, "out_axes", "the result")
+        return rebuilt(rebuild, [_in_front(one, axis) for one, axis in zip(columns, places, strict=True)])
 
     mapped.__dict__["__wrapped__"] = function
     mapped.__name__ = mapped.__qualname__ = f"vmap({getattr(function, '__name__', repr(function))})"
     return Fused(mapped, steps=maxsize)
 
 
-def _opened(tree: Any, axis: int | None) -> tuple[list[Tensor] | None, Callable[..., Any]]:
-    """Return an argument's leaves with rows in front, None where all rows take it, and what builds one of leaves."""
-    if axis is None:
-        return None, lambda leaves: tree
+def _axes_of(tree: Any, axes: Any, argument: str, whose: str) -> list[int | None]:
+    """Return the axis of each leaf of a tree; raises TypeError for what is none, ValueError for another tree."""
+    try:
+        found = spread(axes, tree)
+    except ValueError:
+        raise ValueError(expected("vmap", argument, f"be an axis or a tree like {whose}", axes)) from None
+    if any(axis is not None and not isinstance(axis, int) for axis in found):
+        raise TypeError(expected("vmap", argument, "be integers or None", axes))
+    return found
+
+
+def _opened(tree: Any, axes: Any) -> tuple[list[Tensor], list[Any], Callable[[Iterator[Tensor]], Any]]:
+    """Return those of an argument's leaves that have rows, with these in front, what all rows take, and what builds one
+    for a row.
+    """
+    if axes is None:
+        return [], [tree], lambda rows: tree
     leaves, rebuild = flatten(tree)
-    tensors = [as_tensor(leaf, "vmap", "an argument") for leaf in leaves]
-    for x in tensors:
-        if not -x.ndim <= axis < x.ndim:
-            raise ValueError(expected("vmap", "an argument", f"have the axis {axis}", f"shape {x.shape}"))
-    return [xt.moveaxis(x, axis, 0) for x in tensors], rebuild
+    along = _axes_of(tree, axes, "in_axes", "an argument")
+    tensors = []
+    for leaf, axis in zip(leaves, along, strict=True):
+        if axis is not None:
+            x = as_tensor(leaf, "vmap", "an argument")
+            if not -x.ndim <= axis < x.ndim:
+                raise ValueError(expected("vmap", "an argument", f"have the axis {axis}", f"shape {x.shape}"))
+            tensors.append(xt.moveaxis(x, axis, 0))
+    both = list(zip(leaves, along, strict=True))
+    wholes = [leaf for leaf, axis in both if axis is None]
+    return tensors, wholes, lambda rows: rebuild(iter([leaf if axis is None else next(rows) for leaf, axis in both]))
 
 
-def _in_front(x: Tensor, axis: int) -> Tensor:
+def _no_rows(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]) -> tuple[list[Tensor], Rebuild]:
+    """Return what is made of no row, as of a row of zeros, and what builds the result of such leaves."""
+    with recording(OFF):
+        leaves, rebuild = flatten(call([xt.zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in tensors]))
+        found = [as_tensor(leaf, "vmap", "the result") for leaf in leaves]
+    return [xt.zeros((0, *x.shape), dtype=x.dtype, device=x.device) for x in found], rebuild
+
+
+def _in_front(x: Tensor, axis: int | None) -> Tensor:
     """Return results with the axis of the rows, which is in front, where it is wanted."""
+    if axis is None:
+        raise ValueError(expected("vmap", "out_axes", "be an axis for each result", axis))
     return x if axis == 0 else cast(Tensor, xt.moveaxis(x, 0, axis).copy())
 
 
 def _length(tensors: Sequence[Tensor]) -> int:
     """Return how many rows all arguments have."""
     lengths = sorted({x.shape[0] for x in tensors})
-    if len(lengths) != 1 or not lengths[0]:
-        must = "have one length along the mapped axes, of at least 1"
+    if len(lengths) != 1:
+        must = "have one length along the mapped axes"
         raise ValueError(expected("vmap", "the arguments", must, lengths or "none that is mapped"))
     return lengths[0]
 
 
 def _call(
-    function: Callable[..., Any], parts: Sequence[tuple[list[Tensor] | None, Any]], rows: Sequence[Tensor]
+    function: Callable[..., Any],
+    parts: Sequence[tuple[list[Tensor], list[Any], Callable[[Iterator[Tensor]], Any]]],
+    rows: Sequence[Tensor],
 ) -> Any:
     """Call a function with one row of each tensor of its arguments."""
     row = iter(rows)
-    *args, given = [rebuilt(rebuild, [next(row) for _ in leaves or ()]) for leaves, rebuild in parts]
+    *args, given = [rebuild(row) for _, _, rebuild in parts]
     return function(*args, **given)

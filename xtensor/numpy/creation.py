@@ -287,7 +287,10 @@ def fromfunction(
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Tensor:
-    return xt.asarray(numpy.fromiter(iter, dtype, count))
+    items = [*iter]
+    if Tensor in map(type, items) and len(items) >= count:
+        return xt.asarray(items if count < 0 else items[:count], dtype=dtype)
+    return xt.asarray(numpy.fromiter(items, dtype, count))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:

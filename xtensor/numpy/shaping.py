@@ -193,6 +193,23 @@ def _refuse_order(function: str, order: Any) -> None:
         raise ValueError(f"Cannot specify order when the array has no fields, in {function}.")
 
 
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    if not isinstance(filt, Tensor):
+        return through("trim_zeros", numpy.trim_zeros, (filt, trim), {} if axis is None else {"axis": axis})
+    if trim.lower() not in ("fb", "bf", "f", "b"):
+        raise ValueError(f"unexpected character(s) in `trim`: {trim.lower()!r}")
+    axes = (
+        range(filt.ndim) if axis is None else [as_axis(one, filt.ndim, "trim_zeros") for one in numpy.atleast_1d(axis)]
+    )
+    places = numpy.argwhere(numpy.asarray(filt.detach()))
+    key: list[Any] = [slice(None)] * filt.ndim
+    for one in axes:
+        front = int(places[:, one].min()) if len(places) and "f" in trim.lower() else None
+        back = int(places[:, one].max()) + 1 if len(places) and "b" in trim.lower() else None
+        key[one] = slice(front, back) if len(places) else slice(0, 0)
+    return filt[tuple(key)]
+
+
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     repeats = repeats if isinstance(repeats, int) else as_array(repeats, "repeat")
     return xt.repeat(as_array(a, "repeat"), repeats, axis=axis)

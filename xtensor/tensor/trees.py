@@ -35,6 +35,20 @@ def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:
     return rebuild(iter(leaves))
 
 
+def spread(prefix: Any, tree: Any) -> list[Any]:
+    """Return for each leaf of a tree, in the order of flatten, the value that a tree of values, which may end above
+    the leaves, has for it. Raises ValueError where the value's tree is another one.
+    """
+    if not isinstance(prefix, (dict, list, tuple)):
+        return [prefix] * len(flatten(tree)[0])
+    _, parts, build = _opened(tree)
+    same = {*prefix} == {*tree} if isinstance(prefix, dict) and isinstance(tree, dict) else len(prefix) == len(parts)
+    if build is None or not same or isinstance(prefix, dict) != isinstance(tree, dict):
+        raise ValueError(f"a tree like {prefix!r}")
+    values = [prefix[key] for key in tree] if isinstance(prefix, dict) else prefix
+    return [value for one, part in zip(values, parts, strict=True) for value in spread(one, part)]
+
+
 def paths(tree: Any, root: str) -> list[str]:
     """Return what Python calls the leaves of a tree that it calls `root`, in the order of flatten: "x[0].weight"."""
     if tree is None:

@@ -604,3 +604,12 @@ def test_elements_are_not_deleted() -> None:
     """`del x[0]` says what to do, as NumPy does."""
     with pytest.raises(ValueError, match="delitem: x must keep all its elements"):
         del xt.ones(3)[0]
+
+
+def test_binary_cross_entropy_of_certain_events() -> None:
+    """Logarithms are at least -100, and gradients finite: those of torch.nn.functional.binary_cross_entropy."""
+    x, target = xt.asarray([0.0, 1.0, 0.0, 1.0]), xt.asarray([0.0, 1.0, 1.0, 0.0])
+    losses = nn.binary_cross_entropy(x, target, reduction="none")
+    np.testing.assert_array_equal(np.asarray(losses), [0.0, 0.0, 100.0, 100.0])
+    slope = xt.grad(lambda x: nn.binary_cross_entropy(x, target, reduction="sum"))(x)
+    np.testing.assert_allclose(np.asarray(slope), [0.0, 0.0, -1e12, 1e12], rtol=1e-7)

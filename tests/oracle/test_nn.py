@@ -140,6 +140,7 @@ def test_extremes(name: str, value: float, dtype: Any, size: int) -> None:
 # ---- softmax and its kin, norms, layers, losses
 
 X3 = normal(3, 4, 5)
+CHANCES = np.array([0.01, 0.2, 0.5, 0.9, 0.99, 0.7, 0.3])
 W4, B4 = positive(4), normal(4, seed=1)
 IMAGES = normal(3, 6, 4, 2)
 W6, B6 = positive(6), normal(6, seed=1)
@@ -291,6 +292,7 @@ CASES = [
         for r in ("mean", "sum", "none", "batchmean")
         for log in (False, True)
     ],
+    *[both("binary_cross_entropy", CHANCES, CHANCES[::-1].copy(), reduction=r) for r in ("mean", "sum", "none")],
     *[
         both("binary_cross_entropy_with_logits", X3 * 5, positive(3, 4, 5) / 2, reduction=r)
         for r in ("mean", "sum", "none")

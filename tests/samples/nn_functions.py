@@ -85,6 +85,7 @@ SAMPLES = [
     nn("smooth_l1_loss", 2 * X, normal(3, 4, seed=1), beta=0.7),
     nn("kl_div", X, positive(3, 4), reduction="batchmean"),
     nn("kl_div", X, normal(3, 4, seed=1), note="logarithms", log_target=True),
+    nn("binary_cross_entropy", positive(3, 4) / 4, positive(3, 4)),
     nn("binary_cross_entropy_with_logits", X, positive(3, 4)),
     nn(
         "binary_cross_entropy_with_logits",

@@ -5,11 +5,12 @@ reduction: "none" for a loss per element, or per row where x holds a row of clas
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import inf
 from typing import Any
 
 from ..autograd.rules import xt
-from ..autograd.tape import differentiable
+from ..autograd.tape import OFF, differentiable, is_recording, recording
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
@@ -18,9 +19,10 @@ from ..tensor.face import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
 from .layers import check_classes, is_class
-from .normalisers import largest
+from .normalisers import largest, softmax
 
 __all__ = [
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
     "huber_loss",
@@ -106,14 +108,64 @@ def cross_entropy(
     axis = _class_axis(x, axis, "cross_entropy")
     smoothing = within(label_smoothing, "cross_entropy", "label_smoothing", 0, 1)
     check_reduction(reduction, "cross_entropy")
-    most = largest(x, (axis,))
-    total = xt.log(xt.sum(xt.exp(x - most), axis=axis, keepdims=True))
     if not isinstance(target, Tensor):
         target = xt.asarray(target, device=x.device)
+    has_rule = weight is None and target.dtype.kind != "f"
+    with recording(OFF) if has_rule else nullcontext():
+        most = largest(x, (axis,))
+        powers = xt.exp(x - most)
+        total = xt.sum(powers, axis=axis, keepdims=True)
     if target.dtype.kind == "f":
-        return _of_probabilities(x - most, total, target, weight, smoothing, reduction, axis)
-    sums = (most, total)
+        return _of_probabilities(x - most, xt.log(total), target, weight, smoothing, reduction, axis)
+    if weight is None:
+        return _of_logits(x, most, powers, total, target, axis, ignore_index, reduction, smoothing)
+    sums = most, xt.log(total)
     return _of_classes(x, sums, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing)
+
+
+def _by_logits(
+    g: Tensor,
+    x: Tensor,
+    powers: Tensor,
+    total: Tensor,
+    target: Tensor,
+    axis: int,
+    ignored: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    """softmax(x) less the target's probabilities; where that is differentiated again, of x alone."""
+    target = xt.expand_dims(target, axis=axis)
+    counts = target != ignored
+    if reduction == "mean":
+        g = g / xt.sum(xt.astype(counts, x.dtype))
+    elif reduction == "none":
+        g = xt.expand_dims(g, axis=axis)
+    g = xt.where(counts, g, 0)
+    share = smoothing / x.shape[axis]
+    at_target = xt.where(
+        is_class(target, x.shape[axis], axis), g * (1 - smoothing + share), g * share if smoothing else 0
+    )
+    return (g * softmax(x, axis=axis) if is_recording() else powers * (g / total)) - at_target
+
+
+@differentiable(x=_by_logits)
+def _of_logits(
+    x: Tensor,
+    most: Tensor,
+    powers: Tensor,
+    total: Tensor,
+    target: Tensor,
+    axis: int,
+    ignored: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    """The cross entropy for integer targets, all classes of one weight. most: the largest element of each row; powers:
+    exp(x - most); total: their sums.
+    """
+    sums = most, xt.log(total)
+    return _of_classes(x, sums, target, "cross_entropy", axis, None, ignored, reduction, smoothing)
 
 
 def nll_loss(
@@ -208,6 +260,34 @@ def _of_probabilities(
     logs = total - x
     logs = logs if weight is None else logs * _weight_of(weight, x, axis, "cross_entropy")
     return reduced(xt.sum(logs * target, axis=axis), reduction, "cross_entropy")
+
+
+@macro
+def binary_cross_entropy(
+    x: Tensor, target: Tensor, /, *, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Return -target * log(x) - (1 - target) * log(1 - x) of arrays of one shape, x of probabilities.
+
+    Logarithms are at least -100, so that no loss is infinite. weight: of each element, broadcast to x. Source:
+    torch.nn.functional.binary_cross_entropy, which refuses what is no probability; here it gives NaN.
+    """
+    x, target = alike(x, target, "binary_cross_entropy")
+    loss = _of_chances(x, target)
+    if weight is not None:
+        loss = loss * _spread(weight, x, "binary_cross_entropy", "weight")
+    return reduced(loss, reduction, "binary_cross_entropy")
+
+
+@differentiable(
+    x=lambda g, x, target: g * (x - target) / xt.maximum(x * (1 - x), 1e-12),
+    target=lambda g, x: g * (_log_within(1 - x) - _log_within(x)),
+)
+def _of_chances(x: Tensor, target: Tensor) -> Tensor:
+    return (target - 1) * _log_within(1 - x) - target * _log_within(x)
+
+
+def _log_within(x: Tensor) -> Tensor:
+    return xt.maximum(xt.log(x), -100)
 
 
 @macro

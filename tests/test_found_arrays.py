@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -120,6 +122,33 @@ def test_large_arrays_are_not_copied() -> None:
         weights[7] = k
         assert fused(x)[7] == k
     assert fused.why(x).startswith("[changing]")
+
+
+def test_arrays_of_other_kinds() -> None:
+    """Texts, records, dates and arrays without elements or axes are compared as others are."""
+    records = np.zeros(10, dtype=[("a", "f4"), ("b", "i8")])
+    others: list[Any] = [np.array(["cat", "dog"]), records, np.array(["2020-01-01"], "M8[D]"), np.array(["", ""])]
+    others += [
+        np.zeros((0, 3)),
+        np.asarray(3.0),
+        np.zeros(3, np.float16),
+        np.zeros((300, 3), "U5"),
+        np.asfortranarray(TABLE),
+    ]
+    for one in others:
+        fused = xt.fuse(lambda x, one=one: (xt.sin(x), str(one[..., :1] if one.ndim else one)))
+        for _ in range(3):
+            assert fused(xt.ones(N))[1] == str(one[..., :1] if one.ndim else one)
+        agree(xt.vmap(lambda x, one=one: xt.sin(x) * one.size)(xt.ones((9, 3))), np.sin(np.ones((9, 3))) * one.size)
+
+
+def test_whether_it_can_be_written() -> None:
+    weights = np.ones(N)
+    fused = xt.fuse(lambda x: xt.sin(x) * (2.0 if weights.flags.writeable else 3.0))
+    for _ in range(3):
+        agree(fused(xt.ones(N)), np.sin(1.0) * 2 * weights)
+    weights.flags.writeable = False
+    agree(fused(xt.ones(N)), np.sin(1.0) * 3 * weights)
 
 
 def test_rebound() -> None:
@@ -248,6 +277,81 @@ def test_arguments_are_rebound() -> None:
         assert state["parts"][1] is a
         assert state["moved"] is d
         assert state["pair"][0] is c
+
+
+def test_what_is_returned_of_arguments() -> None:
+    """Lists and dicts that are returned are those that were given."""
+    held: dict[str, Any] = {"w": RNG.normal(size=N), "l": [np.ones(N)]}
+    fused = xt.fuse(lambda x, held: (xt.sin(x) * held["w"], held, held["l"]))
+    for _ in range(3):
+        result, same, inner = fused(xt.ones(N), held)
+        assert same is held
+        assert inner is held["l"]
+        agree(result, np.sin(1.0) * held["w"])
+    assert type(held["w"]) is type(inner[0]) is np.ndarray
+
+
+def test_subclasses_of_tuples() -> None:
+    class Pair(tuple):  # type: ignore[type-arg]
+        pass
+
+    fused = xt.fuse(lambda x, held: xt.sin(x) * held[0])
+    for k in range(3):
+        agree(fused(xt.ones(N), Pair([np.full(N, float(k))])), np.sin(1.0) * np.full(N, float(k)))
+
+
+def test_overlapping_arguments_beside_an_array() -> None:
+    """What was read before a write is what it was then, also where the write reads memory of an array."""
+
+    def step(x: Any, inner: Any) -> Any:
+        old = x * 1.0
+        inner += np.ones(inner.shape[0])
+        inner[:5] = WEIGHTS[:5]
+        return old
+
+    for size in (8, N, 300_000):
+        fused = xt.fuse(step)
+        for k in range(3):
+            x, y = np.full(size, float(k)), np.full(size, float(k))
+            agree(fused(x, x[1:-1]), step(y, y[1:-1]))
+            agree(x, y)
+            x = np.full(size, float(k))
+            agree(fused(xt.asarray(x), xt.asarray(x[::-1])), np.full(size, float(k)))
+
+
+def test_threads_with_one_dict() -> None:
+    """Threads may call with one dict: each gets tensors, and arrays stay there."""
+    held: dict[str, Any] = {"a": np.ones(N), "l": [np.ones(N)], "t": (np.ones(N), {"b": np.ones(N)})}
+    arrays = [held["a"], held["l"][0], held["t"][0], held["t"][1]["b"]]
+
+    def step(held: Any, x: Any, name: str) -> Any:
+        held[name] = x + held["a"]
+        return xt.sin(x) * held["l"][0] + held["t"][0] * held["t"][1]["b"]
+
+    fused, failures = xt.fuse(step), []
+
+    def work(name: str) -> None:
+        x = xt.asarray(RNG.normal(size=N))
+        for _ in range(30):
+            try:
+                agree(fused(held, x, name), np.sin(np.asarray(x)) + 1)
+                agree(held[name], np.asarray(x) + 1)
+            except Exception as error:
+                failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(name,)) for name in "pqrs"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
+    now = [held["a"], held["l"][0], held["t"][0], held["t"][1]["b"]]
+    assert all(one is other for one, other in zip(now, arrays, strict=True))
 
 
 def test_arguments_after_an_error() -> None:

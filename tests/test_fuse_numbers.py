@@ -554,3 +554,18 @@ def test_a_number_is_taken_for_one() -> None:
     assert [0, 1, 2, 3][whole] == 3
     assert not hasattr(number, "shape")
     assert whole.bit_length() == 2
+
+
+def test_numbers_that_are_asked_for_and_returned() -> None:
+    """A number whose value is asked for is a constant of its kind, also where it is returned or kept."""
+
+    def step(x: Any, k: Any, state: Any) -> Any:
+        state["k"] = k + 1
+        return x * math.exp(-k), k, {"twice": k * 2}
+
+    fused = xt.fuse(step)
+    for k in (0.5, 1.5, 0.5, 2.5, 1.5, 1.5, 0.5):
+        state: dict[str, Any] = {"k": 0.0}
+        result, same, more = fused(xt.ones(200_000), k, state)
+        assert (same, more, state) == (k, {"twice": 2 * k}, {"k": k + 1})
+        assert float(result[0]) == pytest.approx(math.exp(-k))

@@ -13,7 +13,7 @@ from ..devices.cpu import bits_of
 # Bytes up to which the contents are part of a signature; up to which those of one array are compared, which costs less
 # than plain calls; and of all copies that a function has. Kinds of contents that one array may have, and further ones
 # before those that came first make room for others.
-MOST_IN_SIGNATURE, MOST_COMPARED, MOST_COPIED = 1024, 1 << 22, 1 << 24
+MOST_IN_SIGNATURE, MOST_COMPARED, MOST_COPIED = 1024, 1 << 20, 1 << 24
 MOST_CONTENTS, UNCOPIED = 4, 4
 
 
@@ -29,7 +29,7 @@ class Copies:
 
         order: of the array among those of a call.
         """
-        kind = (x.dtype, x.shape, x.strides)
+        kind = (x.dtype, x.shape, x.strides, x.flags.writeable)
         if x.nbytes <= MOST_IN_SIGNATURE:
             return (*kind, x.tobytes())
         if x.nbytes > MOST_COMPARED:

@@ -148,7 +148,8 @@ class Fused(Generic[P, R]):
         shared = Shared.of(args, kwargs) if self._shares or is_inside else None
         if shared is not None:
             with shared:
-                return cast(R, cast(Any, self)(*shared.args, **shared.kwargs))
+                found: Any = cast(Any, self)(*shared.args, **shared.kwargs)
+            return cast(R, shared.returned(found))
         if is_inside:
             return self._function(*args, **kwargs)
         found = signature_of(args, kwargs, self._reach or self._reached())
@@ -162,7 +163,7 @@ class Fused(Generic[P, R]):
         self._refused = ""
         signature, tensors, blobs, _, holders, numbers = found
         known = self._known.get(signature)
-        cells: Sequence[Any] = NO_CELLS
+        cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
         if known is None and self._masks:
             known, cells = self._told(signature, numbers)
         if known is None:

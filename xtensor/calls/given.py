@@ -4,8 +4,8 @@ makes of an array is not seen, what is made of a tensor is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from numpy import ndarray
 
@@ -22,22 +22,21 @@ def holds_arrays(x: Any, deep: int = 0) -> bool:
     kind = type(x)
     if kind is ndarray:
         return is_held(x.dtype)
-    if kind is list or kind is dict or isinstance(x, tuple):
-        parts: Any = x.values() if isinstance(x, dict) else x
+    if kind is list or kind is dict or kind is tuple or hasattr(kind, "_make"):
+        parts: Any = list(x.values()) if kind is dict else x
         return len(x) <= MOST_ELEMENTS and deep < MOST_DEEP and any(holds_arrays(part, deep + 1) for part in parts)
     return False
 
 
 class Shared:
-    """Arguments, args and kwargs, with tensors that share their memory in the place of NumPy arrays.
-
-    In a block of it lists and dicts hold such tensors; after it they hold the arrays again.
+    """Arguments, args and kwargs, with tensors that share their memory in the place of NumPy arrays, in copies of the
+    lists, dicts and tuples that hold these.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._made: dict[int, Any] = {}  # of arrays, tuples, lists and dicts, by their numbers
-        self._given: dict[int, tuple[Any, Any]] = {}  # each with what it was made of, by its own number
-        self._holders: list[Any] = []
+        self._made: dict[int, Any] = {}  # of arrays, lists, dicts and tuples, by their ids
+        self._given: dict[int, Any] = {}  # what each was made of, by its own id
+        self._holders: list[tuple[Any, Any, Any]] = []  # lists and dicts, their copies, and what these held at first
         self.args = [self._of(x) for x in args]
         self.kwargs = {name: self._of(x) for name, x in kwargs.items()}
 
@@ -53,33 +52,36 @@ class Shared:
             return self._made[id(x)]
         if not holds_arrays(x):
             return x
-        if isinstance(x, (list, dict)):
-            self._made[id(x)] = x
-            self._holders.append(x)
-            for _, value in _items(x):
-                self._of(value)
-            return x
         if type(x) is ndarray:
             made: Any = from_native(x, shared=True)
+        elif isinstance(x, tuple):
+            parts, kind = [self._of(part) for part in x], cast(Any, type(x))
+            made = tuple(parts) if kind is tuple else kind._make(parts)
         else:
-            parts = [self._of(part) for part in x]
-            made = tuple(parts) if type(x) is tuple else type(x)._make(parts)
-        self._made[id(x)], self._given[id(made)] = made, (made, x)
+            made = self._made[id(x)] = type(x)(x)  # before what it holds, which may be itself
+            for key, part in made.items() if isinstance(made, dict) else enumerate(made):
+                made[key] = self._of(part)
+            self._holders.append((x, made, type(x)(made)))
+        self._made[id(x)], self._given[id(made)] = made, x
         return made
 
+    def returned(self, x: Any) -> Any:
+        """Return a result, or a tuple of them, with lists and dicts that were given in the place of their copies."""
+        if type(x) is tuple and any(id(part) in self._given for part in x):
+            return tuple([self.returned(part) for part in x])
+        given = self._given.get(id(x), x)
+        return given if isinstance(given, (list, dict)) else x
+
     def __enter__(self) -> Shared:
-        for holder in self._holders:
-            for key, value in _items(holder):
-                holder[key] = self._made.get(id(value), value)
         return self
 
     def __exit__(self, *failure: object) -> None:
-        for holder in self._holders:
-            for key, value in _items(holder):
-                if id(value) in self._given:
-                    holder[key] = self._given[id(value)][1]
-
-
-def _items(holder: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the elements of a list or a dict, which can be replaced meanwhile, with their places."""
-    return list(holder.items() if isinstance(holder, dict) else enumerate(holder))
+        """Do to lists and dicts what the function has done to their copies."""
+        for holder, copy, first in self._holders:
+            if isinstance(copy, dict):
+                for key in first.keys() - copy.keys():
+                    holder.pop(key, None)
+                new = {key: value for key, value in copy.items() if key not in first or value is not first[key]}
+                holder.update({key: self._given.get(id(value), value) for key, value in new.items()})
+            elif len(copy) != len(first) or any(one is not other for one, other in zip(copy, first, strict=True)):
+                holder[:] = [self._given.get(id(value), value) for value in copy]

@@ -235,8 +235,9 @@ class _Key:
             if None in constants:
                 self._refuse(x, given)
         elif isinstance(x, (dict, MappingProxyType)):
-            self._parts(x, given)
-            self._parts(x.values(), given, holder, x)
+            now = dict(x)  # another thread may add to it
+            self._parts(now, given)
+            self._parts(now.values(), given, holder, now)
         else:
             self._parts(x, given, holder, range(len(x)))
 

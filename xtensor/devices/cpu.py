@@ -630,4 +630,5 @@ def bits_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bits of an array as integers, as large as possible, in the order of its elements."""
     flat = x.reshape(-1)
     flat = flat if flat.flags.c_contiguous else flat.copy()
-    return flat.view(np.uint8 if flat.nbytes % 8 else np.uint64)
+    octets = flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8)
+    return octets if flat.nbytes % 8 else octets.view(np.uint64)

@@ -320,7 +320,8 @@ class Storage:
 
     def expose(self, lender: Callable[[], Any] | None) -> None:
         """Take note that someone outside can write to it: as long as `lender` does not return None, or for ever."""
-        trusted.owners = frozenset()  # others of them may be the same memory
+        if self in trusted.owners:
+            trusted.owners = frozenset()  # others of them may be the same memory
         with first_use:
             self.shared, self.lender = True, lender or _nobody_knows
 

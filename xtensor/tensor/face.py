@@ -108,8 +108,11 @@ class Tensor(Operators, Methods):
     def _described(self) -> TBlob:
         """Return the description of a thin face for kernels, made at its first use."""
         with first_use:
+            data: Any = self._data
+            if type(data) is TBlob:  # another thread has captured it
+                return data
             if self._blob is None:
-                self._blob = TBlob.of(self._owner, self._data, CPU_DEVICE)
+                self._blob = TBlob.of(self._owner, data, CPU_DEVICE)
             return self._blob
 
     def thin(self) -> Native | None:

@@ -43,7 +43,7 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
             return _constant(np.asarray(value), device)
         refuse_stranger(value, function)
         return from_native(value, shared=True)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return asarray_host(value, function, argument, device=device)
     if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
         plain: Scalar = np.asarray(value).item()

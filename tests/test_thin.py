@@ -823,3 +823,47 @@ def test_a_scalar_of_numpys_before_a_value_is_not_kept() -> None:
     found = place * x
     place[()] = 9.0
     assert float(found) == 6.0
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "?", "c8", ">f8", "f2"])
+def test_arrays_of_numpys_beside_tensors(dtype: str) -> None:
+    """A small array of NumPy's is an operand as it is, on both sides, whatever its layout; nothing is shared."""
+    made: Any = np.asarray(np.arange(12.0).reshape(3, 4) % 5).astype(dtype)
+    for array in (made, made[::-1], made.T.copy().T, made[:, :1], made[0], np.asarray(made[0, 0]), made[:0]):
+        for other in (xt.asarray(made).copy(), xt.asarray(made, copy=True)[0], xt.asarray(2.0)):
+            for call in (np.add, np.multiply, np.maximum, np.equal, np.less_equal):
+                same = xt.asarray(array, copy=True)
+                for one, two in ((array, other), (other, array)):
+                    ours = getattr(xt, call.__name__)
+                    try:
+                        expected = ours(*[same if x is array else x for x in (one, two)])
+                    except (TypeError, ValueError) as error:
+                        with pytest.raises(type(error)):
+                            call(one, two)
+                        with pytest.raises(type(error)):
+                            ours(one, two)
+                        continue
+                    for found in (call(one, two), ours(one, two)):
+                        assert type(found) is xt.Tensor
+                        assert found.dtype == expected.dtype
+                        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    x, array = xt.zeros((3, 4)), np.ones((3, 4))
+    found, picked, product = x + array, xt.where(x == 0, array, x), array.T @ (x + 1)
+    array[...] = 7
+    assert bool(xt.all(found == 1)) and bool(xt.all(picked == 1)) and bool(xt.all(product == 3))
+
+
+def test_strange_arrays_beside_tensors() -> None:
+    """Texts, dates, objects and masked arrays are refused, or are asked themselves, as large ones are."""
+    x = xt.ones(3)
+    for array in (np.array(["a", "b", "c"]), np.array([1, 2, None]), np.array(["2020"] * 3, "M8[Y]")):
+        with pytest.raises(TypeError):
+            x + array
+        with pytest.raises(TypeError):
+            array + x
+        with pytest.raises(TypeError):
+            xt.where(x > 0, array, x)
+        with pytest.raises(TypeError):
+            xt.matmul(x, array)
+    with pytest.raises(TypeError, match="masked_array|MaskedArray"):
+        xt.add(x, np.ma.masked_array(np.ones(3), [0, 1, 0]))

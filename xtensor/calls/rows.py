@@ -16,7 +16,7 @@ import numpy as np
 
 from ..autograd.rules import RULES, Pull, Rule, pull_of, xt
 from ..autograd.tape import active
-from ..base.dtypes import ANY, Category
+from ..base.dtypes import ANY, Category, is_held
 from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
@@ -105,6 +105,10 @@ _ITEMS: dict[str, Callable[..., Any]] = {
 }
 
 
+# What is no scalar of NumPy's beside one, or divides as Python does.
+_NOT_AS_ITEMS = (complex, _ARRAY)
+
+
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
     below = op.below
@@ -143,19 +147,17 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
             a = x1._data
             if type(a) is _ARRAY and a.nbytes <= below[0] and not thin_closed[0]:
                 kind = type(x2)
-                b: Any = None
+                b: Any = x2._data if kind is Tensor else None
                 if kind is Tensor:
-                    b = x2._data
-                    if type(b) is not _ARRAY or b.nbytes > below[0]:
-                        return long_way(op, (x1, x2))
-                    if a.ndim + b.ndim > 2 and spreads(a, b, below[0]):
+                    is_far = type(b) is not _ARRAY or b.nbytes > below[0]
+                    if is_far or (a.ndim + b.ndim > 2 and spreads(a, b, below[0])):
                         return long_way(op, (x1, x2))
                 elif kind is float and takes_arrays:
                     b = floats_beside(a.dtype, x2)
-                elif kind in _NUMBERS:
-                    b = x2
                 else:
-                    return long_way(op, (x1, x2))
+                    b = x2 if kind in _NUMBERS else _beside(a, x2, below[0])
+                    if b is None:
+                        return long_way(op, (x1, x2))
                 try:
                     if of_items is None or a.ndim or (kind is Tensor and b.ndim):
                         native = quickly(kernel, a, b)
@@ -173,16 +175,18 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 found = call_known(op, (x1, x2))
                 if found is not None:
                     return found
-        elif type(x2) is Tensor and type(x1) in _NUMBERS and not thin_closed[0]:
+        elif type(x2) is Tensor and not thin_closed[0]:
             b = x2._data
-            if type(b) is _ARRAY and b.nbytes <= below[0]:
-                try:
-                    if of_items is not None and not b.ndim and type(x1) is not complex:  # which divides as Python does
-                        return wrap(quickly(of_items, x1, b[()]), CPU_DEVICE)
-                    a = floats_beside(b.dtype, x1) if type(x1) is float and takes_arrays else x1
+            is_small = type(b) is _ARRAY and b.nbytes <= below[0]
+            a = None if not is_small else x1 if type(x1) in _NUMBERS else _beside(b, x1, below[0])
+            try:
+                if a is not None and of_items is not None and not b.ndim and type(a) not in _NOT_AS_ITEMS:
+                    return wrap(quickly(of_items, a, b[()]), CPU_DEVICE)
+                if a is not None:
+                    a = floats_beside(b.dtype, a) if type(a) is float and takes_arrays else a
                     return wrap(quickly(kernel, a, b), CPU_DEVICE)
-                except REFUSED:
-                    pass
+            except REFUSED:
+                pass
         elif type(x1) in SCALARS and type(x2) in SCALARS:
             alone = _alone(x1)
             if alone is not None:
@@ -190,6 +194,17 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
         return long_way(op, (x1, x2))
 
     return call
+
+
+def _beside(a: np.ndarray[Any, Any], x: Any, most: int) -> Any:
+    """Return what is an operand beside an array as it is, as the call reads it at once: a small array of NumPy's; None
+    for anything else.
+    """
+    return x if type(x) is _ARRAY and _passes(x, most) and not spreads(a, x, most) else None
+
+
+def _passes(x: np.ndarray[Any, Any], most: int) -> bool:
+    return x.nbytes <= most and is_held(x.dtype)
 
 
 def _alone(number: Any) -> Tensor | None:
@@ -325,14 +340,19 @@ def _change(kernel: Any, of_items: Callable[[Any, Any], Any] | None, a: Native, 
 
 def _ternary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
+    below = op.below
+
+    def taken(x: Any) -> Any:
+        if type(x) is Tensor:
+            return small(x)
+        return x if type(x) in _NUMBERS or (type(x) is _ARRAY and _passes(x, below[0])) else None
 
     def call(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-        if type(condition) is Tensor and small(condition) is not None and not thin_closed[0]:
-            a = small(x1) if type(x1) is Tensor else x1 if type(x1) in _NUMBERS else None
-            b = small(x2) if type(x2) is Tensor else x2 if type(x2) in _NUMBERS else None
-            if a is not None and b is not None:
+        if type(condition) is Tensor and not thin_closed[0]:
+            natives = taken(condition), taken(x1), taken(x2)
+            if natives[0] is not None and natives[1] is not None and natives[2] is not None:
                 try:
-                    return wrap(quickly(kernel, condition._data, a, b), CPU_DEVICE)
+                    return wrap(quickly(kernel, *natives), CPU_DEVICE)
                 except REFUSED:
                     pass
         return apply(op, (condition, x1, x2))

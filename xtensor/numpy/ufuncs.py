@@ -36,7 +36,7 @@ FOLDS = {
 RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 
 # Operands that functions take as they are: others are looked at first.
-_PLAIN = frozenset((Tensor, bool, int, float, complex, *NUMBERS))
+_PLAIN = frozenset((Tensor, numpy.ndarray, bool, int, float, complex, *NUMBERS))
 
 
 # NumPy's cheap functions pay for arrays so many times as large where they have `out`: no memory has to be found.

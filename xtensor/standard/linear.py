@@ -10,7 +10,7 @@ import numpy as np
 
 from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
-from ..base.dtypes import NUMERIC
+from ..base.dtypes import NUMERIC, is_held
 from ..base.errors import REFUSED, StrangerError, expected, mismatch
 from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
 from ..base.options import thin_closed
@@ -43,9 +43,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
     where shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
-    if type(x1) is not Tensor or type(x2) is not Tensor:
-        x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
-    a, b = x1._data, x2._data
+    a, b = _arrays_of(x1), _arrays_of(x2)
     if type(a) is np.ndarray and type(b) is np.ndarray and not thin_closed[0]:
         is_small = a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW
         if is_small or a.ndim == 1 or b.ndim == 1:  # with a vector, the time is that of reading the other one
@@ -56,6 +54,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
                 return wrap(quickly(_MATMUL, a, b) if native is None else native, CPU_DEVICE)
             except REFUSED:
                 pass  # what follows says what is wrong
+    if type(x1) is not Tensor or type(x2) is not Tensor:
+        x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
     shape = _product_shape(x1, x2)
     if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
         later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
@@ -69,6 +69,13 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
 
 
 _MATMUL: Any = np.matmul
+
+
+def _arrays_of(x: Any) -> Any:
+    """Return what is there of an operand: the array of a thin face, or one of NumPy's, which is read at once."""
+    if type(x) is Tensor:
+        return x._data
+    return x if type(x) is np.ndarray and is_held(x.dtype) else None
 
 
 def _least_product(a: Any, b: Any) -> Any:

@@ -620,13 +620,6 @@ def _tell_of_a_look() -> None:
         capture.looked(None)
 
 
-def _tell_of_import(x: Tensor) -> None:
-    """Tell who watches this thread that a tensor shows the memory of a NumPy array."""
-    capture = watching() if watchers else None
-    if capture is not None:
-        capture.imported(x.owner)
-
-
 def created(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array whose elements follow from Python's constants alone."""
     capture = watching() if watchers else None
@@ -664,7 +657,8 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
         else:
             tensor = face(TBlob.adopt(native, target, shared=True))
             tensor.thin()
-            _tell_of_import(tensor)
+            if watchers and (capture := watching()) is not None:
+                capture.imported(tensor.owner)
         return tensor
     return made(native, target)
 

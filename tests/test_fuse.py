@@ -1619,7 +1619,7 @@ def test_a_long_function_that_is_told_numbers_waits_as_any_other() -> None:
 
 @pytest.mark.parametrize("made", [lambda t: xt.asarray(t), lambda t: xt.asarray([[t, 1.0]], dtype=xt.float64)])
 def test_tensors_of_told_numbers(made: Callable[[Any], Any]) -> None:
-    fused, x = xt.fuse(lambda x, t: x * xt.sum(made(t))), xt.ones(20_000)
+    fused, x = xt.fuse(lambda x, t: x * xt.sum(made(t))), xt.ones(200_000)
     for t in (0.5, 1.5, 2.5, 3.5, 4.5):
         np.testing.assert_array_equal(fused(x, t).numpy(), (x * xt.sum(made(t))).numpy())
     assert fused.why(x, 7.25) == ""

@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -856,7 +856,8 @@ def test_arrays_of_numpys_beside_tensors(dtype: str) -> None:
 def test_strange_arrays_beside_tensors() -> None:
     """Texts, dates, objects and masked arrays are refused, or are asked themselves, as large ones are."""
     x = xt.ones(3)
-    for array in (np.array(["a", "b", "c"]), np.array([1, 2, None]), np.array(["2020"] * 3, "M8[Y]")):
+    others: list[Any] = [np.array(["a", "b", "c"]), np.array([1, 2, None]), np.array(["2020"] * 3, "M8[Y]")]
+    for array in others:
         with pytest.raises(TypeError):
             x + array
         with pytest.raises(TypeError):
@@ -866,4 +867,4 @@ def test_strange_arrays_beside_tensors() -> None:
         with pytest.raises(TypeError):
             xt.matmul(x, array)
     with pytest.raises(TypeError, match="masked_array|MaskedArray"):
-        xt.add(x, np.ma.masked_array(np.ones(3), [0, 1, 0]))
+        xt.add(x, cast(Any, np.ma).masked_array(np.ones(3), [0, 1, 0]))

@@ -79,7 +79,7 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     strict: whether to raise instead, with that reason, where a call cannot be captured.
 
     NumPy arrays among the arguments, and in lists, tuples and dicts of these, are handed to it as tensors that share
-    their memory, so that it can be captured. Tensors and constants that the function finds by its names - globals,
+    their memory (in copies of lists and dicts, whose changes are done to those), so that it can be captured. Tensors and constants that the function finds by its names - globals,
     closures, attributes of what these are - are looked up again at each call; NumPy arrays among them are constants as
     long as they hold the same. What it does besides computing - prints, appends - is done only in calls that run it.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to

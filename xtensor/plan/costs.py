@@ -222,11 +222,11 @@ def code_size(name: str) -> float:
 
 # ---- small arrays in fused functions, in seconds
 
-# What a captured call costs besides its schedule: to tell that it is one; for each result that it makes; and for each
-# list, dict and object that it looks into, number that it is told, and thing that it leaves elsewhere. (With 1000
-# float64: 7 us where it writes in place, 10 and 13 with one result and two, 40 to 60 of a method that rebinds three
+# What a captured call costs besides its schedule: to tell that it is one; for each tensor that it reads, result that it
+# makes, and list, dict and object that it looks into, number that it is told, and thing that it leaves elsewhere. (With
+# 1000 float64: 7 us where it writes in place, 10 and 13 with one result and two, 40 to 60 of a method that rebinds three
 # things.)
-REPLAY, RESULT, LOOKED = 3e-6, 2e-6, 5e-6
+REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed
 # places more than to make it.
@@ -249,7 +249,7 @@ RUN, LAUNCH, FOLD, MOVED, PART = 1.8e-6, 0.3e-6, 0.5e-6, 0.01e-9, 1 / 3
 
 
 def calls_seconds(plan: Plan, elements: int, calls: int, views: int) -> float:
-    """Estimate what library calls on small arrays take. views: of arguments, which come besides."""
+    """Estimate what library calls on small arrays take. views: of what is there, which come besides."""
     seconds = calls * CALL + views * VIEW
     for kernel in plan.kernels:
         for step in kernel.program.steps:

@@ -63,6 +63,9 @@ class Captured:
         self.results = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
         self.device = capture.device
         self.begins = [blob.address for blob in capture.arguments]
+        self._nbytes = [
+            one.nbytes if one.argument is None else capture.arguments[one.argument].nbytes for one in self.roots
+        ]
         self.written_roots = capture.written_roots
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
@@ -85,10 +88,16 @@ class Captured:
                 continue
             elements = step.plan.largest(step.metas)
             largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])
-            by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), len(step.spots))
+            views = sum([not self._is_whole(spot) for spot in step.spots.values()])
+            by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), views)
             by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
         beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
+        beside += len(self.begins) * costs.ARGUMENT
         return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + beside
+
+    def _is_whole(self, spot: Spot) -> bool:
+        """Return whether a spot is all of its memory, and no view of some."""
+        return not spot.after and spot.meta.nbytes == self._nbytes[spot.root]
 
     def run(self, arguments: Sequence[TBlob], limits: Settings, cells: Sequence[Any] = ()) -> list[TBlob]:
         """Return the results for these arguments, which are written as the call wrote its own. cells: of what is

@@ -418,3 +418,212 @@ def test_libraries_that_are_not_known() -> None:
     for _ in range(3):
         known(xt.ones(N))
     assert known.why(xt.ones(N)) == ""
+
+
+# ---- what does not follow from what is found
+
+
+def numbers_of(library: Any) -> Any:
+    return library.random.rand(N)
+
+
+class Library:
+    np = np
+
+
+def scale(x: Any) -> Any:
+    return x * SCALES
+
+
+SCALES: Any = np.ones(N)
+SAME = np.linspace
+
+
+@pytest.mark.parametrize("way", ["argument", "attribute", "partial", "lambda", "converted", "copied", "swapped"])
+def test_random_numbers_by_other_names(way: str) -> None:
+    """Modules that are arguments or attributes, and conversions of what libraries make, hide no random numbers."""
+    stats = pytest.importorskip("scipy.stats")
+    made: dict[str, Any] = {
+        "argument": lambda x, np: x + np.random.rand(N),
+        "attribute": lambda x, np: x + numbers_of(Library.np),
+        "partial": functools.partial(lambda np, x, _: x + np.random.rand(N), np),
+        "lambda": lambda x, _: x + (lambda xp: xp.random.rand(N))(np),
+        "converted": lambda x, _: x + xt.asarray(stats.norm.rvs(size=N), dtype=xt.float32),
+        "copied": lambda x, _: x + xt.asarray(stats.norm.rvs(size=N), copy=True),
+        "swapped": lambda x, _: x + stats.norm.rvs(size=N).astype(">f8"),
+    }
+    fused, x = xt.fuse(made[way]), xt.ones(N)
+    first, second, third, fourth = (fused(x, np) for _ in range(4))
+    for one, other in ((first, second), (second, third), (third, fourth)):
+        assert not bool(xt.any(one == other))
+
+
+def test_files_by_other_names(tmp_path: Any) -> None:
+    from numpy import load
+
+    path = tmp_path / "array.npy"
+
+    def by_a_name(x: Any) -> Any:
+        return x * load(path)
+
+    def by_a_path(x: Any) -> Any:
+        with path.open("rb") as file:
+            return x * np.frombuffer(file.read()[-8 * N :])
+
+    for function in (by_a_name, by_a_path, lambda x: x * np.lib.format.open_memmap(path)):
+        fused = xt.fuse(function)
+        for k in range(4):
+            np.save(path, np.full(N, float(k)))
+            assert fused(xt.ones(N))[0] == k
+
+
+@pytest.mark.parametrize("default", [scale, (scale,), Library, {"a": scale}])
+def test_defaults_that_are_functions(default: Any) -> None:
+    """What functions, classes and tuples of them find that are defaults is looked up as well."""
+    Library.scales = SCALES  # type: ignore[attr-defined]
+
+    def function(x: Any, act: Any = default) -> Any:
+        if isinstance(act, type):
+            return xt.sin(x) * act.scales  # type: ignore[attr-defined]
+        return (act[0] if isinstance(act, tuple) else act["a"] if isinstance(act, dict) else act)(xt.sin(x))
+
+    fused = xt.fuse(function)
+    for k in range(5):
+        SCALES[:] = k
+        agree(fused(xt.ones(N)), np.sin(1.0) * np.full(N, float(k)))
+
+
+def test_memory_behind_a_view() -> None:
+    whole = np.zeros(2 * N)
+    part = whole[:N]
+    for function in (
+        lambda x: x + np.lib.stride_tricks.as_strided(part, (2 * N,), (8,)),
+        lambda x: x + part.base,
+    ):
+        fused = xt.fuse(function)
+        for k in range(4):
+            whole[N:] = k
+            assert float(fused(xt.ones(2 * N))[-1]) == k + 1
+
+
+def test_an_array_that_changes_for_a_while() -> None:
+    def function(x: Any) -> Any:
+        array = np.zeros(N)
+        tensor = xt.asarray(array)
+        first = xt.sin(x) + tensor
+        array[:] = 1
+        second = xt.sin(x) + tensor
+        array[:] = 0
+        return first, second
+
+    fused = xt.fuse(function)
+    for _ in range(4):
+        first, second = fused(xt.ones(N))
+        agree(second - first, np.ones(N))
+
+
+def test_results_in_one_array() -> None:
+    def function(x: Any) -> Any:
+        array = np.arange(float(N))
+        return xt.sin(x), xt.asarray(array), xt.asarray(array[2:])
+
+    fused = xt.fuse(function)
+    for _ in range(4):
+        _, one, other = fused(xt.ones(N))
+        one[5] = 77
+        assert other[3] == 77
+
+
+def test_threads_with_arrays_of_their_own() -> None:
+    """Contents that come at once are told apart."""
+
+    class Holder:
+        def __init__(self, k: int) -> None:
+            self.w = np.full(60_000, float(k))
+
+    fused, wrong = xt.fuse(lambda holder, x: xt.exp(xt.sin(x)) * 0 + holder.w), []
+
+    def work(k: int) -> None:
+        holder, x = Holder(k), xt.ones(60_000)
+        for _ in range(20):
+            if float(fused(holder, x)[7]) != k:
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_copies_make_room() -> None:
+    """Arrays of other shapes take the place of those that came longest ago."""
+    weights: Any = np.ones(1)
+    fused = xt.fuse(lambda x: xt.sin(x) * weights[0] + 1)
+    for k in range(30):
+        weights = np.full(100_000 + k, float(k))
+        for _ in range(2):
+            agree(fused(xt.ones(10_000)), np.sin(1.0) * k + np.ones(10_000))
+    agree(fused(xt.ones(10_000)), np.sin(1.0) * 29 + np.ones(10_000))
+    assert not fused.why(xt.ones(10_000)).startswith("[changing]")
+
+
+# ---- lists and dicts that are arguments stay what they are
+
+
+def test_containers_are_the_very_ones() -> None:
+    class Kept:
+        last: Any = None
+
+    kept, log = Kept(), []
+
+    def function(x: Any, state: Any, keeps: bool) -> Any:
+        state["hist"].append((1, state["cur"]))
+        removed = state.pop("a")
+        state["a"] = removed
+        state["inner"]["p"] = xt.sin(x) * state["cur"]
+        if keeps:
+            kept.last = state
+            log.append(state)
+        return {"state": state}, [x + 1, state], (x, (state,))
+
+    for keeps in (False, True):
+        fused = xt.fuse(function)
+        for call in range(4):
+            cur = RNG.normal(size=N)
+            state: dict[str, Any] = {"a": np.ones(N), "cur": cur, "hist": [], "inner": {}}
+            found, listed, nested = fused(xt.ones(N), state, keeps)
+            assert found["state"] is state and listed[1] is state and nested[1][0] is state
+            assert state["cur"] is cur and type(state["a"]) is np.ndarray
+            assert list(state) == ["cur", "hist", "inner", "a"]
+            assert len(state["hist"]) == 1, call
+            agree(state["hist"][0][1], cur)
+            agree(state["inner"]["p"], np.sin(1.0) * cur)
+            if keeps:
+                assert kept.last is state and log[-1] is state
+
+
+def test_threads_that_append_to_one_list() -> None:
+    shared: list[Any] = [np.ones(40)]
+
+    def function(shared: Any, k: int) -> Any:
+        shared.append(k)
+        return k
+
+    fused = xt.fuse(function)
+    threads = [threading.Thread(target=lambda: [fused(shared, k) for k in range(10)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(shared) == 41
+    assert type(shared[0]) is np.ndarray
+
+
+def test_classes_that_look_like_named_tuples() -> None:
+    class Odd:
+        _make = 3
+
+    for _ in range(3):
+        agree(xt.fuse(lambda odd, x: xt.sin(x))(Odd(), np.ones(N)), np.sin(np.ones(N)))

@@ -159,23 +159,19 @@ class Generator:
 
     def multinomial(self, n: Any, pvals: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return how many of n trials have each outcome (..., k) of probabilities pvals, as int64 or another dtype."""
-        n, pvals = _plain(n), _plain(pvals)
-        return self._drawn(lambda: self.native.multinomial(n, pvals, size), _numeric(dtype, "multinomial"))
+        return self._counted("multinomial", (n, pvals), size, dtype)
 
     def geometric(self, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return which trial is the first to succeed with probability p, as int64 or another dtype."""
-        p = _plain(p)
-        return self._drawn(lambda: self.native.geometric(p, size), _numeric(dtype, "geometric"))
+        return self._counted("geometric", (p,), size, dtype)
 
     def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
         """Return Poisson distributed counts of mean lam, as int64 or another dtype."""
-        lam = _plain(lam)
-        return self._drawn(lambda: self.native.poisson(lam, size), _numeric(dtype, "poisson"))
+        return self._counted("poisson", (lam,), size, dtype)
 
     def binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
         """Return how many of n trials succeed that each do so with probability p, as int64 or another dtype."""
-        n, p = _plain(n), _plain(p)
-        return self._drawn(lambda: self.native.binomial(n, p, size), _numeric(dtype, "binomial"))
+        return self._counted("binomial", (n, p), size, dtype)
 
     def bernoulli(self, p: Any = 0.5, size: Size = None, dtype: Any = None) -> Tensor:
         """Return True with probability p, as booleans or another dtype: where random() is below p.
@@ -186,7 +182,8 @@ class Generator:
         if not np.all((chance >= 0) & (chance <= 1)):
             raise ValueError(expected("bernoulli", "p", "be between 0 and 1", p))
         shape = chance.shape if size is None else size
-        return self._drawn(lambda: self.native.random(shape) < chance, _numeric(dtype, "bernoulli"))
+        found = self._drawn(lambda: self.native.random(shape) < chance, _numeric(dtype, "bernoulli"))
+        return _with_gradient(found, "bernoulli", (p,))
 
     # ---- integers, and what is there already
 
@@ -246,6 +243,12 @@ class Generator:
         wanted = _floating(dtype, name)
         given = [_plain(one) for one in parameters]
         found = self._drawn(lambda: getattr(self.native, name)(*given, size), wanted)
+        return _with_gradient(found, name, parameters)
+
+    def _counted(self, name: str, parameters: tuple[Any, ...], size: Size, dtype: Any) -> Tensor:
+        """Return counts of a distribution with parameters, as int64 or another dtype."""
+        given = [_plain(one) for one in parameters]
+        found = self._drawn(lambda: getattr(self.native, name)(*given, size), _numeric(dtype, name))
         return _with_gradient(found, name, parameters)
 
     def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Tensor:

@@ -1,49 +1,77 @@
 """NumPy arrays that a captured function finds by its names: constants as long as their contents are the same.
 
 Nobody sees what NumPy makes of an array, so what it holds tells calls apart: the contents themselves of a small one, of
-a larger one the copy that they equal.
+a larger one the number of the copy that they equal.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from ..devices.cpu import bits_of
 
-# Bytes up to which the contents are part of a signature; up to which those of one array are compared, which costs less
-# than plain calls; and of all copies that a function has. Kinds of contents that one array may have, and further ones
-# before those that came first make room for others.
-MOST_IN_SIGNATURE, MOST_COMPARED, MOST_COPIED = 1024, 1 << 20, 1 << 24
+# Bytes up to which the contents are part of a signature; up to which those of one array, and of all that a call finds,
+# are compared, which costs less than plain calls; and of all copies that a function has.
+MOST_IN_SIGNATURE, MOST_COMPARED, MOST_FOUND, MOST_COPIED = 1024, 1 << 20, 1 << 22, 1 << 24
+
+# Kinds of contents that one array may have, and further ones before those that came first make room for others.
 MOST_CONTENTS, UNCOPIED = 4, 4
+
+
+class Snapshot(NamedTuple):
+    """What an array held when it was looked at, as bytes or as integers; key: what tells that from others."""
+
+    array: Any
+    held: Any
+    key: tuple[Any, ...]
+
+    @property
+    def is_so_still(self) -> bool:
+        if type(self.held) is bytes:
+            return bool(self.array.tobytes() == self.held)
+        return bool((bits_of(self.array) == self.held).all())
 
 
 class Copies:
     """What the arrays that a function finds held when it was captured."""
 
     def __init__(self) -> None:
-        self._copies: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
-        self._nbytes = self._made = self._missed = 0
+        self._copies: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}  # those used last come last
+        self._numbers = count()
+        self._missed = 0
 
-    def key_of(self, order: int, x: Any) -> tuple[Any, ...] | None:
-        """Return what tells the contents of an array from others; None where they change too often, or are too large.
+    def snapshot(self, order: int, x: Any) -> Snapshot | None:
+        """Return what an array holds; None where that changes too often, or is too large.
 
         order: of the array among those of a call.
         """
         kind = (x.dtype, x.shape, x.strides, x.flags.writeable)
         if x.nbytes <= MOST_IN_SIGNATURE:
-            return (*kind, x.tobytes())
+            held = x.tobytes()
+            return Snapshot(x, held, (*kind, held))
         if x.nbytes > MOST_COMPARED:
             return None
-        known = self._copies.setdefault((order, *kind), [])
-        bits = bits_of(x)
-        for number, copy in known:
+        place, bits = (order, *kind), bits_of(x)
+        known = self._copies.pop(place, [])
+        self._copies[place] = known
+        for number, copy in tuple(known):
             if (bits == copy).all():
-                return (*kind, number)
-        self._missed += len(known) == MOST_CONTENTS
-        if len(known) == MOST_CONTENTS and self._missed % UNCOPIED == 0:
-            self._nbytes -= known.pop(0)[1].nbytes
-        if len(known) == MOST_CONTENTS or self._nbytes + x.nbytes > MOST_COPIED:
-            return None
-        self._nbytes, self._made = self._nbytes + x.nbytes, self._made + 1
-        known.append((self._made, bits.copy()))
-        return (*kind, self._made)
+                return Snapshot(x, copy, (*kind, number))
+        if len(known) == MOST_CONTENTS:
+            self._missed += 1
+            if self._missed % UNCOPIED:
+                return None
+            del known[0]
+        number, copy = next(self._numbers), bits.copy()
+        known.append((number, copy))
+        self._make_room()
+        return Snapshot(x, copy, (*kind, number))
+
+    def _make_room(self) -> None:
+        """Let go of the copies that were used longest ago where there are too many."""
+        kept = 0
+        for place, copies in reversed(list(self._copies.items())):
+            kept += sum([copy.nbytes for _, copy in copies])
+            if kept > MOST_COPIED:
+                self._copies.pop(place, None)

@@ -21,7 +21,6 @@ from ..autograd.transforms import accumulated
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
 from ..base.options import settings
-from ..devices.cpu import are_same
 from ..graph.node import Node, View, serial_now
 from ..plan.costs import FEW_ROWS
 from ..storage.blob import TBlob
@@ -29,6 +28,7 @@ from ..storage.storage import Storage, watchers, watching
 from ..tensor.face import Tensor, evaluate, face
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten
+from .arrays import Snapshot
 from .batched_tape import StayApartError, Tape, kept_below
 from .capture import Watch, asks_for_plain_calls
 from .library import on, rearranged
@@ -115,13 +115,12 @@ class Batch:
             self._since, self._accumulated = now(), accumulated[0]
             contents = None if state is None else Contents(state.holders, state.reach)
             arrays = () if state is None else state.arrays
-            before = [array.copy() for array in arrays]
             leaves, rebuild = flatten(function(self.alone))
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
             evaluate(*tensors, *kept_below(_ends(tensors), self._since))
             self._reason = self._capture.reason
-            same = all(map(are_same, arrays, before)) and (contents is None or contents.changes() == ([], True))
-            if not same:
+            stays = contents is None or contents.changes() == ([], True)
+            if not (stays and all(one.is_so_still for one in arrays)):
                 self._reason = CHANGES
         return leaves, rebuild
 
@@ -194,7 +193,7 @@ class State(NamedTuple):
 
     holders: Sequence[Any]
     tensors: Sequence[Tensor]
-    arrays: Sequence[Any]
+    arrays: Sequence[Snapshot]
     reach: Reach
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
-from ..devices.cpu import are_same
 from ..graph.node import Part
 from ..graph.number import KINDS, Again, Number, value_of
 from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
@@ -79,9 +78,10 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     strict: whether to raise instead, with that reason, where a call cannot be captured.
 
     NumPy arrays among the arguments, and in lists, tuples and dicts of these, are handed to it as tensors that share
-    their memory (in copies of lists and dicts, whose changes are done to those), so that it can be captured. Tensors and constants that the function finds by its names - globals,
-    closures, attributes of what these are - are looked up again at each call; NumPy arrays among them are constants as
-    long as they hold the same. What it does besides computing - prints, appends - is done only in calls that run it.
+    their memory, so that it can be captured: as long as it runs, lists and dicts hold these tensors. Tensors and
+    constants that the function finds by its names - globals, closures, attributes of what these are - are looked up
+    again at each call; NumPy arrays among them are constants as long as they hold the same. What it does besides
+    computing - prints, appends - is done only in calls that run it.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
     it through that array.
 
@@ -144,13 +144,16 @@ class Fused(Generic[P, R]):
             else:
                 self._not_looked_up -= 1
                 return self._function(*args)
-        is_inside = bool(watchers) and watching() is not None
-        shared = Shared.of(args, kwargs) if self._shares or is_inside else None
-        if shared is not None:
-            with shared:
-                found: Any = cast(Any, self)(*shared.args, **shared.kwargs)
-            return cast(R, shared.returned(found))
-        if is_inside:
+        if self._shares or (watchers and watching() is not None):
+            shared = Shared.of(args, kwargs)
+            if shared is not None:
+                with shared:
+                    return self._call(shared.args, shared.kwargs)
+        return self._call(args, kwargs)
+
+    def _call(self, args: Any, kwargs: Any) -> R:
+        """Call with arguments without NumPy arrays, as far as these are found."""
+        if watchers and watching() is not None:
             return self._function(*args, **kwargs)
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
@@ -205,10 +208,12 @@ class Fused(Generic[P, R]):
         if watching() is not None:
             return INSIDE
         shared = Shared.of(args, kwargs)
-        if shared is not None:
-            again: Any = self
-            with shared:
-                return cast(str, again.why(*shared.args, **shared.kwargs))
+        if shared is None:
+            return self._why(args, kwargs)
+        with shared:
+            return self._why(shared.args, shared.kwargs)
+
+    def _why(self, args: Any, kwargs: Any) -> str:
         found = signature_of(args, kwargs, self._reach or self._reached())
         if type(found) is str:
             return found
@@ -316,11 +321,10 @@ class Fused(Generic[P, R]):
         most = MOST_STEPS if self._strict else self._steps
         reach = self._reach or self._reached()
         blobs = [_settled_anew(x) for x in tensors]
-        capture = Capture(blobs, arrays, most, imports=reach.is_closed)
+        capture = Capture(blobs, [one.array for one in arrays], most, imports=reach.is_closed)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
             contents = Contents(holders, reach)
-            before = [array.copy() for array in arrays]
             try:
                 result: Any = self._function(*args, **kwargs)
             except Exception:
@@ -330,7 +334,7 @@ class Fused(Generic[P, R]):
                 if not (traced.undone(capture) and contents.put_back()):
                     raise
                 return None
-            if not all(map(are_same, arrays, before)):  # written by NumPy, which nobody watches
+            if not all(one.is_so_still for one in arrays):  # written by NumPy, which nobody watches
                 capture.refuse(WRITES)
             done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
             watch.close()

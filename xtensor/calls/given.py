@@ -10,6 +10,7 @@ from typing import Any, cast
 from numpy import ndarray
 
 from ..base.dtypes import is_held
+from ..base.locks import fork_safe_lock
 from ..base.options import settings
 from ..tensor.face import from_native
 
@@ -19,69 +20,111 @@ MOST_ELEMENTS, MOST_DEEP = 64, 8
 
 def holds_arrays(x: Any, deep: int = 0) -> bool:
     """Return whether a value is a NumPy array, or a list, tuple or dict with one in it. deep: in how many it is."""
-    kind = type(x)
-    if kind is ndarray:
+    if type(x) is ndarray:
         return is_held(x.dtype)
-    if kind is list or kind is dict or kind is tuple or hasattr(kind, "_make"):
-        parts: Any = list(x.values()) if kind is dict else x
-        return len(x) <= MOST_ELEMENTS and deep < MOST_DEEP and any(holds_arrays(part, deep + 1) for part in parts)
-    return False
+    return any(holds_arrays(part, deep + 1) for part in _parts(x)) if deep < MOST_DEEP else False
+
+
+def _parts(x: Any) -> Sequence[Any]:
+    """Return the elements of a list, tuple or dict; none of anything else, or of too many."""
+    kind = type(x)
+    known = kind is list or kind is dict or kind is tuple or (isinstance(x, tuple) and hasattr(kind, "_make"))
+    if not known or len(x) > MOST_ELEMENTS:
+        return ()
+    return list(x.values()) if kind is dict else list(x)
+
+
+class _Holder:
+    """A list or dict that has tensors in the place of its arrays, as long as calls that were given it go on.
+
+    calls: how many do. originals: what they were handed and what they were given for that, by the id of the former.
+    """
+
+    def __init__(self, holder: Any) -> None:
+        self.holder, self.calls = holder, 0
+        self.originals: dict[int, tuple[Any, Any]] = {}
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return list(self.holder.items() if isinstance(self.holder, dict) else enumerate(self.holder))
+
+    def put_back(self) -> None:
+        for key, value in self.items():
+            if id(value) in self.originals:
+                self.holder[key] = self.originals[id(value)][1]
+
+
+# Those lists and dicts, by their ids: threads may call with the same ones.
+_holders: dict[int, _Holder] = {}
+_lock = fork_safe_lock()
 
 
 class Shared:
-    """Arguments, args and kwargs, with tensors that share their memory in the place of NumPy arrays, in copies of the
-    lists, dicts and tuples that hold these.
+    """Arguments, args and kwargs, with tensors that share their memory in the place of NumPy arrays. In a block of it
+    lists and dicts among them hold such tensors, and arrays again after it.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._made: dict[int, Any] = {}  # of arrays, lists, dicts and tuples, by their ids
-        self._given: dict[int, Any] = {}  # what each was made of, by its own id
-        self._holders: list[tuple[Any, Any, Any]] = []  # lists and dicts, their copies, and what these held at first
-        self.args = [self._of(x) for x in args]
-        self.kwargs = {name: self._of(x) for name, x in kwargs.items()}
+        self._given, self._named = args, kwargs
+        self._made: dict[int, Any] = {}  # of arrays, by their ids
+        self._originals: dict[int, tuple[Any, Any]] = {}
+        self._held: dict[int, _Holder] = {}
+        self.args: list[Any] = []
+        self.kwargs: dict[str, Any] = {}
 
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> Shared | None:
         """Return arguments to be handed over; None where there are no arrays, or tensors lie on another device."""
-        if not any(map(holds_arrays, (*args, *kwargs.values()))) or settings().device != "cpu":
+        every = (*args, *kwargs.values())
+        if not any(map(holds_arrays, every)) and not (_holders and any(map(_parts, every))):
             return None
-        return cls(args, kwargs)
-
-    def _of(self, x: Any) -> Any:
-        if id(x) in self._made:
-            return self._made[id(x)]
-        if not holds_arrays(x):
-            return x
-        if type(x) is ndarray:
-            made: Any = from_native(x, shared=True)
-        elif isinstance(x, tuple):
-            parts, kind = [self._of(part) for part in x], cast(Any, type(x))
-            made = tuple(parts) if kind is tuple else kind._make(parts)
-        else:
-            made = self._made[id(x)] = type(x)(x)  # before what it holds, which may be itself
-            for key, part in made.items() if isinstance(made, dict) else enumerate(made):
-                made[key] = self._of(part)
-            self._holders.append((x, made, type(x)(made)))
-        self._made[id(x)], self._given[id(made)] = made, x
-        return made
-
-    def returned(self, x: Any) -> Any:
-        """Return a result, or a tuple of them, with lists and dicts that were given in the place of their copies."""
-        if type(x) is tuple and any(id(part) in self._given for part in x):
-            return tuple([self.returned(part) for part in x])
-        given = self._given.get(id(x), x)
-        return given if isinstance(given, (list, dict)) else x
+        return cls(args, kwargs) if settings().device == "cpu" else None
 
     def __enter__(self) -> Shared:
+        try:
+            with _lock:
+                self.args = [self._of(x) for x in self._given]
+                self.kwargs = {name: self._of(x) for name, x in self._named.items()}
+        except BaseException:  # an interrupt
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Do to lists and dicts what the function has done to their copies."""
-        for holder, copy, first in self._holders:
-            if isinstance(copy, dict):
-                for key in first.keys() - copy.keys():
-                    holder.pop(key, None)
-                new = {key: value for key, value in copy.items() if key not in first or value is not first[key]}
-                holder.update({key: self._given.get(id(value), value) for key, value in new.items()})
-            elif len(copy) != len(first) or any(one is not other for one, other in zip(copy, first, strict=True)):
-                holder[:] = [self._given.get(id(value), value) for value in copy]
+        with _lock:
+            while self._held:
+                number, held = self._held.popitem()
+                held.calls -= 1
+                held.originals |= self._originals
+                if not held.calls:
+                    held.put_back()
+                    _holders.pop(number, None)
+
+    def _of(self, x: Any, deep: int = 0) -> Any:
+        """Return what the function is handed for something. deep: in how many lists, tuples and dicts it is."""
+        if type(x) is ndarray and is_held(x.dtype):
+            if id(x) not in self._made:
+                made = self._made[id(x)] = from_native(x, shared=True)
+                self._originals[id(made)] = made, x
+            return self._made[id(x)]
+        parts = _parts(x) if deep < MOST_DEEP and id(x) not in self._held else ()
+        if not parts:
+            return x
+        if not isinstance(x, tuple):
+            self._hold(x, deep)
+            return x
+        both, kind = [self._of(part, deep + 1) for part in parts], cast(Any, type(x))
+        if all(one is other for one, other in zip(both, x, strict=True)):
+            return x
+        other = tuple(both) if kind is tuple else kind._make(both)
+        self._originals[id(other)] = other, x
+        return other
+
+    def _hold(self, x: Any, deep: int) -> None:
+        """Put tensors in the place of the arrays in a list or dict."""
+        held = _holders.setdefault(id(x), _Holder(x))
+        self._held[id(x)] = held
+        held.calls += 1
+        for key, value in held.items():
+            made = self._of(value, deep + 1)
+            if made is not value:
+                x[key] = made

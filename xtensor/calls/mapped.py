@@ -30,7 +30,8 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> F
     gradient, it is run for each row. What cannot be captured runs row by row each time (`why` says so).
     in_axes: an axis, or one for each argument, or a tree of axes like that of its leaves, or like the upper part of it;
     None for what every row takes whole. Keyword arguments have their rows along axis 0. out_axes: where the axis of the
-    rows is put in each result, or a tree of that. Where there is no row, one of zeros tells the shapes of the results.
+    rows is put in each result, or a tree of that. Where there is no row, the function is called with one of zeros,
+    which tells the shapes of the results.
 
     Raises TypeError for what cannot be called; calls raise ValueError where no argument has the axis, where lengths or
     trees differ.
@@ -77,7 +78,7 @@ def _axes_of(tree: Any, axes: Any, argument: str, whose: str) -> list[int | None
         found = spread(axes, tree)
     except ValueError:
         raise ValueError(expected("vmap", argument, f"be an axis or a tree like {whose}", axes)) from None
-    if any(axis is not None and not isinstance(axis, int) for axis in found):
+    if any(axis is not None and type(axis) is not int for axis in found):
         raise TypeError(expected("vmap", argument, "be integers or None", axes))
     return found
 

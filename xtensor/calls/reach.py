@@ -45,10 +45,21 @@ _VARYING = frozenset(
 _OF_OS = frozenset(("environ", "getenv", "urandom"))
 _OF_NUMPY = frozenset(("fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random"))
 
-# Libraries whose functions make the same of the same.
-_SAME = (
-    *("array_api_compat", "numpy", "xtensor", "scipy.constants", "scipy.fft", "scipy.integrate", "scipy.interpolate"),
-    *("scipy.linalg", "scipy.ndimage", "scipy.signal", "scipy.spatial", "scipy.special"),
+# Libraries whose functions make the same of the same, but for those of some names.
+_SAME = frozenset(
+    (
+        *("abc", "array_api_compat", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses"),
+        *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "logging", "math", "numbers", "numpy"),
+        *("operator", "re", "statistics", "string", "struct", "sys", "typing", "types", "warnings", "xtensor"),
+        *("scipy.constants", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg", "scipy.ndimage"),
+        *("scipy.signal", "scipy.spatial", "scipy.special"),
+    )
+)
+_NOT_SAME = frozenset(
+    (
+        *("default_rng", "from_address", "fromfile", "genfromtxt", "load", "loadtxt", "memmap", "mmap", "open"),
+        *("open_memmap", "rand", "randn", "random", "RandomState", "read", "read_bytes", "read_text", "rvs", "urandom"),
+    )
 )
 
 # Functions of Python's, and methods of paths, that find what no code mentions or read files.
@@ -138,9 +149,8 @@ class Reach:
     where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
     others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
     varying: what it can call that returns something else each time. every: whether it finds attributes by names that it
-    makes. is_closed: whether all that NumPy's arrays hold which are made in it follows from what is found: it has no
-    functions that return what they have returned before, and none of libraries that are not known. spreads: where names
-    can be added, with how many there were, and what takes them in. copies: of NumPy arrays that it finds.
+    makes. spreads: where names can be added, with how many there were, and what takes them in. copies: of NumPy arrays
+    that it finds.
     """
 
     def __init__(self, function: Any) -> None:
@@ -152,7 +162,7 @@ class Reach:
         self.grown = self.version = 0
         self.varying = ""
         self.every = False
-        self.is_closed = True
+        self._is_same, self._noted = True, set[int]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -180,7 +190,7 @@ class Reach:
             self._found_in({"self": function.__self__})
             return self.take(function.__func__)
         inner = wrapped(function)
-        self.is_closed &= type(function) is not CACHED
+        self.note(function)
         if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
             return self.take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
@@ -201,7 +211,7 @@ class Reach:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.places += [[cell, name, None, None, None] for name, cell in cells]
         defaults = enumerate(function.__defaults__ or ())
-        self._found_in({n: value for n, value in defaults if constant_of(value) is None})
+        self._found_in({n: value for n, value in defaults if constant_of(value) is None or not is_plain(value)})
         self._found_in(function.__kwdefaults__ or {})
         if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
             self._found_in(vars(function), ["registry"])
@@ -238,7 +248,8 @@ class Reach:
             finding &= {name for name, _ in _loads(code)}
         finding |= {one.__name__ for one in own.values() if type(one) is BuiltinFunctionType} & _FINDING
         self.varying = self.varying or next(iter(sorted(finding | _READING & names)), "")
-        self.is_closed &= all(map(_is_same_each_time, own.items()))
+        for name, value in own.items():
+            self.note(sys.modules.get(name) if value is None else value)
         modules = {name: _module_of(sys.modules.get(name) if own[name] is None else own[name]) for name in own}
         if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
             return  # there is no need to look at each instruction, which takes as long as running some
@@ -248,6 +259,20 @@ class Reach:
                 self.varying = self.varying or module
             elif attribute in _VARYING_OF.get(module, ()):
                 self.varying = self.varying or f"{module}.{attribute}"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all that NumPy's arrays hold which are made in it follows from what is found: it has no functions
+        that return what they have returned before, and none of libraries that may make something else each time.
+        """
+        return self._is_same and _NOT_SAME.isdisjoint(self.names)
+
+    def note(self, value: Any) -> None:
+        """Take note of a module, or of something that may be of one."""
+        if id(value) not in self._noted:
+            self._noted.add(id(value))
+            known = type(value) is not CACHED and getattr(value, "__name__", "") not in _NOT_SAME
+            self._is_same &= known and _is_same_each_time(value)
 
     def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -325,14 +350,12 @@ def _module_of(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _is_same_each_time(named: tuple[str, Any]) -> bool:
-    """Return whether a name is not that of a library, or of something in one, that may make something else each time.
-    Other functions are followed into.
+def _is_same_each_time(value: Any) -> bool:
+    """Return whether something is no library, and of none, that may make something else each time. Functions that are
+    not of libraries are followed into.
     """
-    name, value = named
-    value = sys.modules.get(name) if value is None else value
     module = _module_of(value)
-    if module.startswith(_SAME) or module.partition(".")[0] in sys.stdlib_module_names:
+    if not _SAME.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
         return True
     if isinstance(value, ModuleType):
         return "site-packages" not in str(getattr(value, "__file__", "")) and not _is_library(module)

@@ -23,15 +23,15 @@ import numpy as np
 from ..autograd.tape import active, steps_of
 from ..base.options import settings
 from ..devices import Device
+from ..devices.cpu import bits_of
 from ..graph.number import KINDS
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
-from .arrays import MOST_COPIED
+from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
 from .given import MOST_ELEMENTS
 from .reach import (
-    CACHED,
     MOST_OBJECTS,
     LateReach,
     Reach,
@@ -50,6 +50,12 @@ from .reach import (
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
 GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
 ELSEWHERE = "[device] its arguments are on different devices"
+
+# Names by which code finds memory of an array that it does not show.
+_BEHIND = frozenset(("base", "as_strided", "ctypes", "__array_interface__"))
+
+# Kinds of constants that libraries have.
+_NAMED = frozenset((FunctionType, BuiltinFunctionType, ModuleType, type))
 
 # Kinds of constants that are told apart by comparing them, and kinds that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
@@ -78,7 +84,7 @@ class _Key:
         self.device = CPU_DEVICE
         self.reason = self.name = ""
         self.seen: dict[int, int] = {}
-        self.arrays: list[Any] = []
+        self.arrays: list[Snapshot] = []
         self.holders: list[Any] = []
         self.numbers: list[tuple[int, Any, int, Any]] = []
 
@@ -137,6 +143,8 @@ class _Key:
         constant = None if changes else constant_of(x)
         if constant is not None:
             self.key += constant
+            if kind in _NAMED:
+                self.reach.note(x)
             if is_plain(x):
                 return
         elif id(x) in self.seen:
@@ -195,7 +203,7 @@ class _Key:
             for part in (x.__func__, x.__self__) if isinstance(x, MethodType) else (x.func, x.args, x.keywords):
                 self.enter(part, given=given)
         elif wrapped(x) is not None:
-            self.reach.is_closed &= kind is not CACHED
+            self.reach.note(x)
             self.key.append(kind)
             self.enter(wrapped(x), given=given)
         elif kind is ReferenceType:
@@ -258,15 +266,15 @@ class _Key:
 
     def _contents(self, x: Any, given: bool) -> None:
         """Enter a NumPy array that is found by its name: a constant as long as its contents are the same."""
-        known = None
-        hides = x.base is not None and "base" in self.reach.names  # more than it shows
+        found = None
+        hides = x.base is not None and not _BEHIND.isdisjoint(self.reach.names)  # more than it shows
         if type(x) is np.ndarray and not (given or x.dtype.hasobject or hides):
-            known = self.reach.copies.key_of(len(self.arrays), x)
-        if known is None:
+            found = self.reach.copies.snapshot(len(self.arrays), x)
+        if found is None or sum([one.array.nbytes for one in self.arrays]) > MOST_FOUND:
             self._refuse(x, given)
         else:
-            self.key += known
-            self.arrays.append(x)
+            self.key += found.key
+            self.arrays.append(found)
 
     def _object(self, x: Any, kind: type) -> None:
         """Enter an object: those of its attributes that are mentioned, of a library's object all."""
@@ -294,7 +302,9 @@ class _Key:
         """Enter those of some attributes that are mentioned, or every one. holder: the number of the object."""
         names = own if every or self.reach.every else self.reach.names
         for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
-            if name in names and (type(value) is Tensor or not stays(value)):
+            if name in names and type(value) is not Tensor and stays(value):
+                self.reach.note(value)
+            elif name in names:
                 self.key.append(name)
                 if holder >= 0 and type(value) in KINDS:
                     self.numbers.append((len(self.key) + 1, value, holder, name))
@@ -357,13 +367,14 @@ class _State(_Key):
         self.tensors.append(x)
 
     def _contents(self, x: Any, given: bool) -> None:
-        if type(x) is np.ndarray and not x.dtype.hasobject and sum([one.nbytes for one in self.arrays]) < MOST_COPIED:
-            self.arrays.append(x)
+        found = sum([one.array.nbytes for one in self.arrays])
+        if type(x) is np.ndarray and not x.dtype.hasobject and found + x.nbytes < MOST_COPIED:
+            self.arrays.append(Snapshot(x, bits_of(x).copy(), ()))
         else:
             self._refuse(x, given)
 
 
-def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor], list[Any]] | None:
+def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor], list[Snapshot]] | None:
     """Return the lists, dicts and objects that a function looks into, and the tensors and NumPy arrays that it finds,
     where all it finds by its names or is given is known, and gives the same each time; else None.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy
@@ -287,9 +288,9 @@ def fromfunction(
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Tensor:
-    items = [*iter]
+    items = [*(iter if count < 0 else islice(iter, count))]
     if Tensor in map(type, items) and len(items) >= count:
-        return xt.asarray(items if count < 0 else items[:count], dtype=dtype)
+        return xt.asarray(items, dtype=dtype)
     return xt.asarray(numpy.fromiter(items, dtype, count))
 
 

@@ -224,8 +224,8 @@ def code_size(name: str) -> float:
 
 # What a captured call costs besides its schedule: to tell that it is one; for each tensor that it reads, result that it
 # makes, and list, dict and object that it looks into, number that it is told, and thing that it leaves elsewhere. (With
-# 1000 float64: 7 us where it writes in place, 10 and 13 with one result and two, 40 to 60 of a method that rebinds three
-# things.)
+# 1000 float64: 7 us where it writes in place, 10 and 13 with one result and two, 40 to 60 of a method that rebinds
+# three things.)
 REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed

@@ -33,6 +33,7 @@ from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, address_of, watchers
+from .places import ANY, put_back, renewed, selected
 from .products import ByBlas
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 LOOKED = "[values] it asks for values, or a step of it cannot be captured"
 OUTSIDE = "[outside] it reads a tensor that is no argument, and that is not found through the function's names"
 ARRAYS = f"{OUTSIDE}: it lies in memory of a NumPy array (xtensor.numpy makes tensors instead)"
-RETURNED = "[outside] it returns memory of a NumPy array that it finds through its names"
+RETURNED = "[outside] it returns memory of a NumPy array that others may have"
 WRITES = "[writes] it writes to memory in a way that cannot be captured"
 ELSEWHERE = "[device] it reads or makes memory on another device than its arguments'"
 DISTURBED = "[disturbed] another thread used an argument meanwhile, or the process was forked"
@@ -212,7 +213,8 @@ class Capture:
         self._wholes = [np.lib.array_utils.byte_bounds(array) for array in arrays if array.flags.c_contiguous]
         self._imports = WeakSet[Storage]()
         self._of_arrays: dict[int, Root] = {}
-        self._takes_imports = imports
+        self._returned: dict[int, TBlob] = {}
+        self._takes_imports, self._nbytes_of_arrays = imports, 0
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -244,10 +246,15 @@ class Capture:
 
     # ---- what it is told of memory
 
-    def imported(self, owner: Storage) -> None:
-        low, high = owner.address, owner.address + owner.nbytes
-        is_known = self._takes_imports or any([begin <= low and high <= end for begin, end in self._wholes])
-        if is_known and get_ident() == self.thread and not self._inside:
+    def takes(self, array: Native) -> bool:
+        """Return whether what an array of NumPy's holds follows from constants."""
+        if self._takes_imports or not isinstance(array, np.ndarray) or not array.size:
+            return self._takes_imports
+        low, high = np.lib.array_utils.byte_bounds(array)
+        return any([begin <= low and high <= end for begin, end in self._wholes])
+
+    def imported(self, owner: Storage, array: Native) -> None:
+        if self.takes(array):
             self._imports.add(owner)
 
     def looked(self, owner: Storage | None) -> None:
@@ -566,6 +573,8 @@ class Capture:
         elif place is None and blob.fixed:
             place = Place(len(self.roots), layout.offset, *layout.extent(blob.dtype.itemsize))
             self.roots.append(Root(None, blob, 0))
+        elif place is not None and place.root in self._of_arrays and not _is_as_before(self.roots[place.root]):
+            self.refuse(WRITES)
         elif place is None and owner in self._imports:
             place = self._enter_array(owner)
         elif place is None and not self.is_lasting:
@@ -592,7 +601,8 @@ class Capture:
             if same and _is_as_before(root):
                 self._numbers[owner] = [Place(number, 0, 0, owner.nbytes)]
                 return self._numbers[owner][0]
-        if sum([root.nbytes for root in self._of_arrays.values()]) + owner.nbytes > MOST_OF_ARRAYS:
+        self._nbytes_of_arrays += owner.nbytes
+        if self._nbytes_of_arrays > MOST_OF_ARRAYS:
             self.refuse(ARRAYS)
         constant = TBlob.adopt(owner.bytes.copy(), self.device)
         constant.fixed = True
@@ -624,9 +634,11 @@ class Capture:
             spot = self._spot(blob)
             if spot.root in self._shown:
                 self.refuse(f"{LOOKED} (it returns a view at computed places)")
-            array = self.roots[spot.root].array
-            if array is not None and self._is_found(blob):
-                self.refuse(RETURNED)
+            if spot.root in self._of_arrays:
+                others = self._returned.items()
+                if self._is_found(blob) or any([root != spot.root and blob.overlaps(one) for root, one in others]):
+                    self.refuse(RETURNED)
+                self._returned[spot.root] = blob
             return spot
 
     def kept_besides(self, results: Iterable[TBlob]) -> bool:
@@ -643,35 +655,6 @@ def _is_as_before(root: Root) -> bool:
 def _at_users_line(reason: str) -> str:
     line = users_line()
     return f"{reason}, at {line}" if line else reason
-
-
-# Stands for a computed place in a key.
-ANY = object()
-
-
-def _computed(key: tuple[Any, ...], places: tuple[Native, ...]) -> tuple[Any, ...]:
-    given = iter(places)
-    return tuple([int(next(given)) if one is ANY else one for one in key])
-
-
-def selected(key: tuple[Any, ...], base: Native, *places: Native) -> Native:
-    """Return a copy of a view at computed places that lies as it does."""
-    view = base[_computed(key, places)]
-    layout = Layout(view.shape, view.strides)
-    low, high = layout.extent(view.itemsize)
-    copy = np.ndarray(view.shape, view.dtype, np.empty(high - low, np.uint8), -low, view.strides)
-    copy[...] = view
-    return copy
-
-
-def put_back(key: tuple[Any, ...], base: Native, own: Native, *places: Native) -> None:
-    """Assign the copy of a view at computed places to that."""
-    base[_computed(key, places)] = own
-
-
-def renewed(key: tuple[Any, ...], own: Native, base: Native, *places: Native) -> None:
-    """Copy a view at computed places anew."""
-    own[...] = base[_computed(key, places)]
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,7 @@ from ..graph.number import is_traced
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, wrap
 from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
 from .casting import astype
 from .indexing import setitem
@@ -164,8 +164,8 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
     check_real(native.dtype, wanted, "asarray", "obj")
     if copy or wanted != native.dtype or device.backend is not CPU:
         call = noting(CPU.call, CPU, "asarray") if observers else CPU.call
-        if type(obj) is np.ndarray and watchers and watching() is not None:  # what it holds follows from the array
-            return created(call(np.array, native, dtype=wanted), device)
+        if type(obj) is np.ndarray and watchers and watching() is not None:
+            return made_of(obj, call(np.array, native, dtype=wanted), device)
         if device.backend is not CPU:
             native = device.backend.asarray(native)
             return wrap(native if native.dtype == wanted else device.backend.astype(native, wanted), device)

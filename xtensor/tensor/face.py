@@ -626,6 +626,12 @@ def created(native: Native, device: Device) -> Tensor:
     return wrap(native, device) if capture is None else face(capture.created(native, device))
 
 
+def made_of(array: Native, native: Native, device: Device) -> Tensor:
+    """Return a tensor over a fresh native array that was made of one of NumPy's."""
+    capture = watching() if watchers else None
+    return created(native, device) if capture is not None and capture.takes(array) else wrap(native, device)
+
+
 def settled(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that is no thin face: it will carry a step."""
     tensor = Tensor()
@@ -642,12 +648,10 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     """
     dtype = canonical(native.dtype, "asarray")
     target = device or as_device(settings().device, "asarray")
-    made = wrap
+    array = native if shared else None
     if (type(native) is not _ARRAY or target.backend is not CPU) and not target.backend.owns(native):
-        made = created if shared else wrap  # what it holds follows from the array
         native, shared = target.backend.asarray(native, dtype), shared and target.backend is CPU
     elif native.dtype != dtype:
-        made = created if shared else wrap
         native, shared = target.backend.astype(native, dtype), False
     if shared and target.backend is CPU:
         native = native.view()  # whose shape nobody else can change
@@ -658,9 +662,9 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
             tensor = face(TBlob.adopt(native, target, shared=True))
             tensor.thin()
             if watchers and (capture := watching()) is not None:
-                capture.imported(tensor.owner)
+                capture.imported(tensor.owner, native)
         return tensor
-    return made(native, target)
+    return wrap(native, target) if array is None or array is native else made_of(array, native, target)
 
 
 def evaluate(*tensors: Tensor) -> None:

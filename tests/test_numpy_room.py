@@ -591,6 +591,9 @@ def test_gradients_of_what_is_trimmed_and_iterated() -> None:
     assert np.trim_zeros([0, 1, 0]) == [1]
     with pytest.raises(ValueError, match="unexpected character"):
         np.trim_zeros(x, "q")
+    items = iter(range(10))
+    assert np.fromiter(items, float, 3).tolist() == [0.0, 1.0, 2.0]
+    assert next(items) == 3
     with pytest.raises(ValueError, match="too short"):
         np.fromiter(iter(x), float, 9)
 

@@ -217,6 +217,10 @@ def test_gradients_that_are_not_known() -> None:
         lambda generator, x: generator.gamma(x),
         lambda generator, x: generator.permutation(x),
         lambda generator, x: generator.choice(x, 2),
+        lambda generator, x: generator.geometric(x / 2, dtype=xt.float32),
+        lambda generator, x: generator.poisson(x, dtype=xt.float32),
+        lambda generator, x: generator.multinomial(3, x / 3, dtype=xt.float32),
+        lambda generator, x: generator.bernoulli(x / 2, dtype=xt.float32),
     ):
         with pytest.raises(NotImplementedError, match="no derivative"):
             xt.grad(lambda x: xt.sum(draw(xt.random.default_rng(1), x)))(xt.ones(3))  # noqa: B023

@@ -159,7 +159,7 @@ class Fused(Generic[P, R]):
         if type(found) is str:
             if not self._shares and Shared.of(args, kwargs) is not None:
                 self._shares = True
-                return self(*args, **kwargs)
+                return cast(R, cast(Any, self)(*args, **kwargs))
             self._not_looked_up = NOT_LOOKED_UP * (found == self._refused and not self._strict)
             self._plain, self._refused = settings(), found
             return self._call_plainly(found, args, kwargs)

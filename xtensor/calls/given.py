@@ -31,7 +31,7 @@ def _parts(x: Any) -> Sequence[Any]:
     known = kind is list or kind is dict or kind is tuple or (isinstance(x, tuple) and hasattr(kind, "_make"))
     if not known or len(x) > MOST_ELEMENTS:
         return ()
-    return list(x.values()) if kind is dict else list(x)
+    return list(cast(Any, x).values()) if kind is dict else list(x)
 
 
 class _Holder:

@@ -314,7 +314,7 @@ def test_captured() -> None:
 
     rng = np.random.default_rng(0)
     for _ in range(4):
-        x, w = normal(rng, 300, 64), normal(rng, 64, 64)
+        x, w = normal(rng, 600, 64), normal(rng, 64, 64)
         weights = weights_of(scores_of(x @ w, x * 2, None, True, 1 / 8))
         found = layer(xt.asarray(x), xt.asarray(w))
         np.testing.assert_allclose(found.numpy(), np.maximum(weights @ (x + 1), 0) * 3, rtol=1e-10, atol=1e-12)

@@ -601,3 +601,45 @@ def test_gradients_of_what_is_trimmed_and_iterated() -> None:
 def test_shapes_that_are_arrays() -> None:
     assert np.zeros(xt.asarray(3)).shape == np.ones(numpy.asarray(3)).shape == (3,)
     assert np.zeros(xt.asarray([2, 3])).shape == (2, 3)
+
+
+def differences(function: Callable[..., Any], x: Any, h: float = 1e-6) -> Any:
+    """Return the gradient of NumPy's own function by differences."""
+    found = numpy.zeros_like(x)
+    for place in numpy.ndindex(*x.shape):
+        more, less = x.copy(), x.copy()
+        more[place] += h
+        less[place] -= h
+        found[place] = (float(function(numpy, more)) - float(function(numpy, less))) / (2 * h)
+    return found
+
+
+RANDOM = numpy.random.default_rng(0)
+TALL, SIDE, SIDES = RANDOM.normal(size=(6, 3)), RANDOM.normal(size=6), RANDOM.normal(size=(6, 2))
+EVEN, POWERS = numpy.linspace(0, 1, 6), numpy.arange(3.0)
+FITS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "lstsq of a": (lambda lib, a: (lib.linalg.lstsq(a, lib.asarray(SIDE))[0] * lib.asarray(POWERS)).sum(), TALL),
+    "lstsq of b": (lambda lib, b: (lib.linalg.lstsq(lib.asarray(TALL), b)[0] ** 2).sum(), SIDE),
+    "lstsq of sides": (lambda lib, b: (lib.linalg.lstsq(lib.asarray(TALL), b)[0] ** 2).sum(), SIDES),
+    "residuals": (lambda lib, a: lib.linalg.lstsq(a, lib.asarray(SIDE))[1].sum(), TALL),
+    "singular values": (lambda lib, a: (lib.linalg.lstsq(a, lib.asarray(SIDE))[3] ** 3).sum(), TALL),
+    "polyfit of y": (lambda lib, y: (lib.polyfit(lib.asarray(EVEN), y, 2) ** 2).sum(), SIDE),
+    "polyfit of x": (lambda lib, x: (lib.polyfit(x, lib.asarray(EVEN) ** 3, 2) ** 2).sum(), numpy.sort(SIDE)),
+    "polyfit of weights": (lambda lib, w: (lib.polyfit(lib.asarray(EVEN), EVEN**3, 1, w=w) ** 2).sum(), EVEN + 0.5),
+    "polyfit of sides": (lambda lib, y: (lib.polyfit(EVEN, y, 1, w=EVEN + 1) ** 2).sum(), SIDES),
+    "unwrap": (lambda lib, x: (lib.unwrap(x) ** 2).sum(), RANDOM.uniform(-9, 9, 12)),
+    "partition": (lambda lib, x: (lib.partition(x, 3)[:4] ** 2).sum(), RANDOM.normal(size=12)),
+    "partition of columns": (lambda lib, x: (lib.partition(x, 2, axis=0)[:2] ** 3).sum(), RANDOM.normal(size=(5, 3))),
+    "partition of all": (lambda lib, x: (lib.partition(x, 2, axis=None)[:3] ** 3).sum(), RANDOM.normal(size=(5, 3))),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_gradients_of_fits(name: str) -> None:
+    """Values are NumPy's, and gradients those of differences; they are differentiable again."""
+    function, x = FITS[name]
+    value, slope = xt.value_and_grad(lambda x: function(np, x))(xt.asarray(x))
+    numpy.testing.assert_allclose(float(value), function(numpy, x), rtol=1e-14)
+    numpy.testing.assert_allclose(numpy.asarray(slope), differences(function, x), rtol=1e-6, atol=1e-7)
+    again = xt.grad(lambda x: xt.sum(xt.grad(lambda x: function(np, x))(x)))(xt.asarray(x))
+    assert bool(xt.all(xt.isfinite(again)))

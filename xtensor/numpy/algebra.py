@@ -10,7 +10,8 @@ from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..calls.library import on
 from ..tensor.face import Tensor, valued
-from .common import as_array, as_arrays, give, numbers
+from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
+from .creation import vander
 from .door import through
 from .shaping import concatenate
 
@@ -192,6 +193,23 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tensor:
     for place in range(int(m)):
         x = concatenate([x / xt.arange(x.size, 0, -1), constants[place : place + 1]])
     return x
+
+
+def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+    given = as_arrays("polyfit", x, y, *(() if w is None else (w,)))
+    if full or cov or not has_gradient(*given):
+        return through("polyfit", None, (x, y, deg, rcond, full, w, cov), {})
+    places, values, *weights = [numbers(one, "polyfit") for one in given]
+    constants = [one.detach() for one in (places, values, *weights)]
+    found = through("polyfit", None, (*constants[:2], deg, rcond, False, *constants[2:]), {})
+    columns = vander(places, deg + 1)
+    for weight in weights:
+        columns, values = columns * xt.expand_dims(weight, axis=1), (values.T if values.ndim > 1 else values) * weight
+        values = values.T if values.ndim > 1 else values
+    scale = xt.sqrt(xt.sum(columns * columns, axis=0)).detach()  # of which the result is independent
+    rtol = places.size * float(numpy.finfo(places.dtype).eps) if rcond is None else rcond
+    same = xt.linalg.pinv(columns / scale, rtol=rtol) @ values
+    return with_slope(found, same / (xt.expand_dims(scale, axis=1) if same.ndim > 1 else scale))
 
 
 # ---- numbers

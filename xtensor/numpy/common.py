@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..graph.number import Number
 from ..storage.storage import watchers, watching
@@ -91,6 +92,16 @@ def flattened(x: Any, axis: Any, function: str) -> tuple[Tensor, Any]:
     """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None."""
     found = as_array(x, function)
     return (found.ravel(), 0) if axis is None else (found, axis)
+
+
+def with_slope(value: Tensor, same: Tensor) -> Tensor:
+    """Return a value with the gradient of another one, which is the same but for rounding."""
+    return value + (same - same.detach())
+
+
+def has_gradient(*tensors: Tensor) -> bool:
+    """Return whether gradients are taken down of a tensor."""
+    return active[0] and steps_of(tensors) is not None
 
 
 def constant(native: Any) -> Tensor:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+import numpy
+
 from ..autograd.rules import xt
 from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..tensor.face import Tensor
-from .common import as_array, as_arrays, give, numbers
+from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .names import attributes
 
@@ -56,6 +58,19 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
 
 def inv(a: Any) -> Tensor:
     return xt.linalg.inv(_floats(a))
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
+    x, y = as_arrays("lstsq", a, b)
+    if not has_gradient(x, y):
+        return through("linalg.lstsq", None, (a, b, rcond), {})
+    found, residuals, rank, values = through("linalg.lstsq", None, (x.detach(), y.detach(), rcond), {})
+    least = float(numpy.finfo(x.dtype).eps)
+    solution = xt.linalg.pinv(x, rtol=least * max(x.shape) if rcond is None else max(rcond, least)) @ y
+    if residuals.size:
+        left = xt.sum(xt.abs(y - x @ solution) ** 2, axis=0)
+        residuals = with_slope(residuals, xt.reshape(left, residuals.shape))
+    return with_slope(found, solution), residuals, rank, with_slope(values, xt.linalg.svdvals(x))
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:

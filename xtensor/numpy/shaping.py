@@ -13,7 +13,7 @@ from ..base.errors import expected
 from ..base.layout import as_axis
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
-from .common import as_array, as_arrays, flattened, give
+from .common import as_array, as_arrays, flattened, give, has_gradient, with_slope
 from .door import through
 
 
@@ -191,6 +191,21 @@ def argsort(
 def _refuse_order(function: str, order: Any) -> None:
     if order is not None:
         raise ValueError(f"Cannot specify order when the array has no fields, in {function}.")
+
+
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Tensor:
+    x, along = flattened(a, axis, "partition")
+    if not has_gradient(x):
+        return through("partition", None, (a, kth, axis, kind, order), {})
+    places = through("argpartition", None, (x.detach(), kth, along, kind), {})
+    found: Tensor = xt.take_along_axis(x, places, axis=along)
+    return found
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * numpy.pi) -> Tensor:
+    x = as_array(p, "unwrap")
+    found: Tensor = through("unwrap", None, (x.detach(), discont, axis), {"period": period})
+    return with_slope(found, x) if has_gradient(x) else found
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:

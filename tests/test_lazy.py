@@ -24,8 +24,9 @@ import pytest
 
 import xtensor as xt
 from xtensor.base import machine
-from xtensor.base.options import Closing, Settings, settings, thin_closed
+from xtensor.base.options import Closing, Settings, in_force, settings, thin_closed
 from xtensor.calls import thin
+from xtensor.devices import cpu
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
 from xtensor.plan.costs import CHEAP_BELOW, DIRECT_BELOW, DIRECT_BYTES
@@ -1233,3 +1234,14 @@ def test_what_only_the_statement_holds_is_not_kept() -> None:
     """`x += y * 0.5` needs no memory, whether calls are still counted or methods are machine code."""
     done = run_python(COUNTED)
     assert done.stdout.split() == ["0", "0"], done.stderr
+
+
+def test_an_interrupt_leaves_no_options_where_numpy_is_called() -> None:
+    """What one has left in the context of such calls is not what later calls find there."""
+    cpu._quiet.run(in_force.set, settings()._replace(lazy="always", engine="interpret"))
+    try:
+        assert CPU.call(settings) == settings()
+        with xt.options(lazy="never"):
+            assert CPU.call(settings) == settings()
+    finally:
+        cpu._quiet.run(in_force.set, None)

@@ -210,7 +210,7 @@ def step_by_step(function: Callable[..., Any], *args: Any, **params: Any) -> Any
         closing.end()
 
 
-def under(given: Settings, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
+def under(given: Settings | None, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
     """Call a function under settings, in a context that does not have them."""
     token = in_force.set(given)
     try:

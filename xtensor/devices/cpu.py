@@ -38,7 +38,8 @@ class _Quiet(threading.local):
     """A quiet context per thread: only one thread at a time can be inside a context."""
 
     def __init__(self) -> None:
-        self.run = _quiet_context().run
+        context = _quiet_context()
+        self.run, self.get = context.run, context.get
 
 
 _quiet = _Quiet()
@@ -236,7 +237,7 @@ class CPUBackend:
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         given = in_force.get()
         try:
-            if given is not None:  # options, which the quiet context knows nothing of
+            if given is not _quiet.get(in_force):  # options, which it has not, or which an interrupt has left there
                 return _quiet.run(under, given, function, *args, **params)
             return _quiet.run(function, *args, **params)
         except RuntimeError as error:

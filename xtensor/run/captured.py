@@ -13,6 +13,7 @@ from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import PREPARE, noted
 from ..devices.cpu import CPU
+from ..graph.node import View
 from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
@@ -85,11 +86,13 @@ class Captured:
             count = times[id(step)]
             if isinstance(step, Called):
                 by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
+                by_calls += count * costs.PREPARED * hasattr(step.function, "ready")
                 continue
             elements = step.plan.largest(step.metas)
             largest = max([largest, *[meta.nbytes for meta in step.metas.values()]])
             views = sum([not self._is_whole(spot) for spot in step.spots.values()])
             by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), views)
+            by_calls += count * costs.PREPARED * _prepared(step)
             by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
         beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
         beside += len(self.begins) * costs.ARGUMENT
@@ -145,6 +148,12 @@ class Captured:
         schedule = made.schedule
         schedule.limits = limits
         return schedule
+
+
+def _prepared(step: Evaluated) -> int:
+    """Return how many of an evaluation's steps are convolutions and their kin: by functions other than products."""
+    made = [step.trace.values[kernel.results[0]] for kernel in step.plan.kernels if kernel.direct is not None]
+    return sum([node.op.name != "matmul" and type(node.op) is not View for node in made])
 
 
 class _Joined:

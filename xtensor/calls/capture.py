@@ -139,7 +139,7 @@ class Fused(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if holds_arrays(x) or (type(x) is Tensor and not self._refused and small(x) is None):
+                if holds_arrays(x) if type(x) is not Tensor else not self._refused and small(x) is None:
                     break
             else:
                 self._not_looked_up -= 1

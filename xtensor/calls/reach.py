@@ -162,7 +162,7 @@ class Reach:
         self.grown = self.version = 0
         self.varying = ""
         self.every = False
-        self._is_same, self._noted = True, set[int]()
+        self._is_same, self._noted = True, dict[int, Any]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -270,7 +270,8 @@ class Reach:
     def note(self, value: Any) -> None:
         """Take note of a module, or of something that may be of one."""
         if id(value) not in self._noted:
-            self._noted.add(id(value))
+            if isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)):
+                self._noted[id(value)] = value  # held, so that no other one gets its number
             known = type(value) is not CACHED and getattr(value, "__name__", "") not in _NOT_SAME
             self._is_same &= known and _is_same_each_time(value)
 

@@ -575,10 +575,10 @@ class Capture:
             self.roots.append(Root(None, blob, 0))
         elif place is not None and place.root in self._of_arrays and not _is_as_before(self.roots[place.root]):
             self.refuse(WRITES)
-        elif place is None and owner in self._imports:
-            place = self._enter_array(owner)
         elif place is None and not self.is_lasting:
             place = self._enter_root(owner, Root(None, None, owner.nbytes))
+        elif place is None and owner in self._imports:
+            place = self._enter_array(owner)
         elif place is None:
             self.refuse(ARRAYS if owner.shared else OUTSIDE)
             place = Place(0, 0, 0, 0)

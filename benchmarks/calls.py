@@ -47,7 +47,7 @@ FUNCTIONS = (
 
 # Of every chapter, methods, keys of all forms, and NumPy's own names, which stand under `np`: the option --wide. More
 # operands: f float32, q int64, u uint8, c complex128, o of three axes, i and j values, g indices sorted, r rows of a
-# board.
+# board; h a vector and d a matrix that are NumPy's in every library.
 WIDE = (
     *(
         "s + 1",
@@ -171,6 +171,7 @@ WIDE = (
         "np.meshgrid(s, t)",
         "np.gradient(s)",
     ),
+    *("s + h", "h * s", "np.maximum(h, s)", "xp.where(b, h, s)", "m @ d"),
 )
 
 
@@ -239,9 +240,10 @@ def measurement(peer: Peer, text: str, effort: Effort) -> Callable[[], float]:
 def operands(peer: Peer) -> dict[str, Any]:
     """Return a library's operands by their names in the texts, anew: some calls write into them."""
     given, numbers = arrays(), peer.operand(np.arange(SIDE))
-    return {
+    theirs = {
         name: numbers[int(one)] if isinstance(one, np.generic) else peer.operand(one) for name, one in given.items()
     }
+    return theirs | {"h": given["t"], "d": given["n"]}
 
 
 def arrays() -> dict[str, Array]:

@@ -28,6 +28,7 @@ class Snapshot(NamedTuple):
 
     @property
     def is_so_still(self) -> bool:
+        """Whether the array holds the same now."""
         if type(self.held) is bytes:
             return bool(self.array.tobytes() == self.held)
         return bool((bits_of(self.array) == self.held).all())
@@ -38,7 +39,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._copies: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}  # those used last come last
-        self._numbers = count()
+        self._numbers = count()  # of which threads that come at once get different ones
         self._missed = 0
 
     def snapshot(self, order: int, x: Any) -> Snapshot | None:

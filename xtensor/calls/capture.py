@@ -139,7 +139,10 @@ class Fused(Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
-                if holds_arrays(x) if type(x) is not Tensor else not self._refused and small(x) is None:
+                if type(x) is Tensor:
+                    if not self._refused and small(x) is None:
+                        break
+                elif holds_arrays(x):
                     break
             else:
                 self._not_looked_up -= 1
@@ -321,7 +324,7 @@ class Fused(Generic[P, R]):
         most = MOST_STEPS if self._strict else self._steps
         reach = self._reach or self._reached()
         blobs = [_settled_anew(x) for x in tensors]
-        capture = Capture(blobs, [one.array for one in arrays], most, imports=reach.is_closed)
+        capture = Capture(blobs, [one.array for one in arrays], most, deterministic=reach.is_deterministic)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
             contents = Contents(holders, reach)

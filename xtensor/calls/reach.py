@@ -45,8 +45,12 @@ _VARYING = frozenset(
 _OF_OS = frozenset(("environ", "getenv", "urandom"))
 _OF_NUMPY = frozenset(("fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random"))
 
+# Functions of Python's, and methods of paths, that find what no code mentions or read files.
+_FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
+_VARYING_OF = {"builtins": _FINDING, "numpy": _OF_NUMPY, "os": _OF_OS}
+
 # Libraries whose functions make the same of the same, but for those of some names.
-_SAME = frozenset(
+_DETERMINISTIC = frozenset(
     (
         *("abc", "array_api_compat", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses"),
         *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "logging", "math", "numbers", "numpy"),
@@ -55,16 +59,10 @@ _SAME = frozenset(
         *("scipy.signal", "scipy.spatial", "scipy.special"),
     )
 )
-_NOT_SAME = frozenset(
-    (
-        *("default_rng", "from_address", "fromfile", "genfromtxt", "load", "loadtxt", "memmap", "mmap", "open"),
-        *("open_memmap", "rand", "randn", "random", "RandomState", "read", "read_bytes", "read_text", "rvs", "urandom"),
-    )
+_DRAWING = frozenset(("default_rng", "rand", "randn", "RandomState", "rvs"))
+_NONDETERMINISTIC = frozenset(("from_address", "mmap", "open_memmap", "read")).union(
+    _DRAWING, _FINDING, _OF_NUMPY, _OF_OS, _READING
 )
-
-# Functions of Python's, and methods of paths, that find what no code mentions or read files.
-_FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
-_VARYING_OF = {"builtins": _FINDING, "numpy": _OF_NUMPY, "os": _OF_OS}
 
 # Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
 _BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
@@ -79,7 +77,7 @@ _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionT
 _IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device, CodeType)
 
 # The kind of functions that remember what they have returned, whose memory others may have too.
-CACHED = type(lru_cache(None)(len))
+_CACHED = type(lru_cache(None)(len))
 
 
 def constant_of(x: Any) -> tuple[Any, ...] | None:
@@ -162,7 +160,7 @@ class Reach:
         self.grown = self.version = 0
         self.varying = ""
         self.every = False
-        self._is_same, self._noted = True, dict[int, Any]()
+        self._deterministic, self._noted = True, dict[int, Any]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -261,19 +259,19 @@ class Reach:
                 self.varying = self.varying or f"{module}.{attribute}"
 
     @property
-    def is_closed(self) -> bool:
+    def is_deterministic(self) -> bool:
         """Whether all that NumPy's arrays hold which are made in it follows from what is found: it has no functions
         that return what they have returned before, and none of libraries that may make something else each time.
         """
-        return self._is_same and _NOT_SAME.isdisjoint(self.names)
+        return self._deterministic and _NONDETERMINISTIC.isdisjoint(self.names)
 
     def note(self, value: Any) -> None:
         """Take note of a module, or of something that may be of one."""
         if id(value) not in self._noted:
             if isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)):
                 self._noted[id(value)] = value  # held, so that no other one gets its number
-            known = type(value) is not CACHED and getattr(value, "__name__", "") not in _NOT_SAME
-            self._is_same &= known and _is_same_each_time(value)
+            known = type(value) is not _CACHED and getattr(value, "__name__", "") not in _NONDETERMINISTIC
+            self._deterministic &= known and _is_of_deterministic(value)
 
     def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -351,12 +349,12 @@ def _module_of(value: Any) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _is_same_each_time(value: Any) -> bool:
-    """Return whether something is no library, and of none, that may make something else each time. Functions that are
-    not of libraries are followed into.
+def _is_of_deterministic(value: Any) -> bool:
+    """Return whether something is, or is of, a library that makes the same of the same, or of no library: functions of
+    the latter are followed into.
     """
     module = _module_of(value)
-    if not _SAME.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
+    if not _DETERMINISTIC.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
         return True
     if isinstance(value, ModuleType):
         return "site-packages" not in str(getattr(value, "__file__", "")) and not _is_library(module)

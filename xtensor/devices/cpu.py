@@ -622,11 +622,6 @@ _REPAIRED: dict[str, Callable[..., Any]] = {
 CPU = CPUBackend()
 
 
-def are_same(x: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Return whether two arrays of one dtype and shape hold the same bits."""
-    return bool((bits_of(x) == bits_of(other)).all())
-
-
 def bits_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bits of an array as integers, as large as possible, in the order of its elements."""
     flat = x.reshape(-1)

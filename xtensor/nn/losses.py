@@ -283,6 +283,7 @@ def binary_cross_entropy(
     target=lambda g, x: g * (_log_within(1 - x) - _log_within(x)),
 )
 def _of_chances(x: Tensor, target: Tensor) -> Tensor:
+    """Return the losses of elements; PyTorch's bound keeps the gradient finite where x is 0 or 1."""
     return (target - 1) * _log_within(1 - x) - target * _log_within(x)
 
 

@@ -204,8 +204,8 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
     found = through("polyfit", None, (*constants[:2], deg, rcond, False, *constants[2:]), {})
     columns = vander(places, deg + 1)
     for weight in weights:
-        columns, values = columns * xt.expand_dims(weight, axis=1), (values.T if values.ndim > 1 else values) * weight
-        values = values.T if values.ndim > 1 else values
+        column = xt.expand_dims(weight, axis=1)
+        columns, values = columns * column, values * (column if values.ndim > 1 else weight)
     scale = xt.sqrt(xt.sum(columns * columns, axis=0)).detach()  # of which the result is independent
     rtol = places.size * float(numpy.finfo(places.dtype).eps) if rcond is None else rcond
     same = xt.linalg.pinv(columns / scale, rtol=rtol) @ values

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
 from ..autograd.rules import xt
-from ..autograd.tape import active, steps_of
+from ..autograd.tape import active, differentiable, steps_of
 from ..base.errors import expected
 from ..graph.number import Number
 from ..storage.storage import watchers, watching
@@ -94,9 +94,10 @@ def flattened(x: Any, axis: Any, function: str) -> tuple[Tensor, Any]:
     return (found.ravel(), 0) if axis is None else (found, axis)
 
 
+@differentiable(same=lambda g, like: xt.astype(g, like.dtype, copy=False))
 def with_slope(value: Tensor, same: Tensor) -> Tensor:
     """Return a value with the gradient of another one, which is the same but for rounding."""
-    return value + (same - same.detach())
+    return cast(Tensor, xt.positive(value))
 
 
 def has_gradient(*tensors: Tensor) -> bool:

@@ -25,7 +25,7 @@ from ..base.options import Closing, Settings
 from ..base.profiling import users_line
 from ..codegen.cpu.compile import host
 from ..devices import as_device
-from ..devices.cpu import CPU, are_same
+from ..devices.cpu import CPU, bits_of
 from ..graph.node import Node, View
 from ..graph.number import Arithmetic, Number
 from ..plan.layouts import Meta, Work, work_of
@@ -168,12 +168,12 @@ class Capture:
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
     that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy that are
-    found, and hold the same in each call; imports: whether others that are met follow from constants. given_up: called
-    when the thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if it does
-    what must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that is
-    traced. is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory that
-    is kept, None where none is. most: steps that are taken down. taped: what plain calls take besides, in steps of a
-    tape: those that gradients went back through, and those of rows that are done at once here.
+    found, and hold the same in each call; deterministic: whether those that it makes hold the same, too. given_up:
+    called when the thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if
+    it does what must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that
+    is traced. is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory
+    that is kept, None where none is. most: steps that are taken down. taped: what plain calls take besides, in steps of
+    a tape: those that gradients went back through, and those of rows that are done at once here.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Capture:
         arrays: Sequence[Native] = (),
         most: int = MOST_STEPS,
         *,
-        imports: bool = True,
+        deterministic: bool = True,
     ) -> None:
         self.most = most
         self.is_lasting = True
@@ -214,7 +214,7 @@ class Capture:
         self._imports = WeakSet[Storage]()
         self._of_arrays: dict[int, Root] = {}
         self._returned: dict[int, TBlob] = {}
-        self._takes_imports, self._nbytes_of_arrays = imports, 0
+        self._is_deterministic, self._nbytes_of_arrays = deterministic, 0
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -248,8 +248,8 @@ class Capture:
 
     def takes(self, array: Native) -> bool:
         """Return whether what an array of NumPy's holds follows from constants."""
-        if self._takes_imports or not isinstance(array, np.ndarray) or not array.size:
-            return self._takes_imports
+        if self._is_deterministic or not isinstance(array, np.ndarray) or not array.size:
+            return self._is_deterministic
         low, high = np.lib.array_utils.byte_bounds(array)
         return any([begin <= low and high <= end for begin, end in self._wholes])
 
@@ -550,7 +550,9 @@ class Capture:
         self._announced[self._first[root]] -= 1
 
     def wrote_otherwise(self) -> bool:
-        """Return whether memory was written besides by the steps that were taken down, or some is a constant."""
+        """Return whether memory was written otherwise than by the steps that were taken down, or a NumPy array was,
+        which is a constant for later calls.
+        """
         if any([count > 0 for count in self._announced.values()]):
             return True
         roots = [self.roots[root] for root in self.written_roots]
@@ -649,7 +651,8 @@ class Capture:
 
 def _is_as_before(root: Root) -> bool:
     """Return whether an array of NumPy's holds what it did when its memory was entered."""
-    return root.array is not None and are_same(root.array, cast(TBlob, root.constant).native())
+    array, constant = root.array, cast(TBlob, root.constant)
+    return array is not None and bool((bits_of(array) == bits_of(constant.native())).all())
 
 
 def _at_users_line(reason: str) -> str:

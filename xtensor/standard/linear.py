@@ -43,7 +43,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
     where shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
-    a, b = _arrays_of(x1), _arrays_of(x2)
+    a = x1._data if type(x1) is Tensor else _beside(x1, x2)
+    b = x2._data if type(x2) is Tensor else _beside(x2, x1)
     if type(a) is np.ndarray and type(b) is np.ndarray and not thin_closed[0]:
         is_small = a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW
         if is_small or a.ndim == 1 or b.ndim == 1:  # with a vector, the time is that of reading the other one
@@ -71,11 +72,9 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
 _MATMUL: Any = np.matmul
 
 
-def _arrays_of(x: Any) -> Any:
-    """Return what is there of an operand: the array of a thin face, or one of NumPy's, which is read at once."""
-    if type(x) is Tensor:
-        return x._data
-    return x if type(x) is np.ndarray and is_held(x.dtype) else None
+def _beside(x: Any, other: Any) -> Any:
+    """Return an array of NumPy's beside a tensor, which is read at once; None for anything else."""
+    return x if type(x) is np.ndarray and type(other) is Tensor and is_held(x.dtype) else None
 
 
 def _least_product(a: Any, b: Any) -> Any:

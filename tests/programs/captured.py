@@ -121,6 +121,24 @@ def with_numbers(lines: list[str], maker: Maker, seed: int) -> list[str]:
     return found
 
 
+def with_factors(lines: list[str], maker: Maker, seed: int) -> list[str]:
+    """Return statements that factorise square parts of matrices, of which some can be singular."""
+    rng, found = random.Random(seed), []
+    bound = {line.partition(" ")[0] for line in lines}
+    every = [(name, x) for name, x in maker.variables().items() if name in bound and x.ndim > 1 and x.dtype.kind == "f"]
+    new = max([int(name[1:]) for name in maker.variables()], default=0) + 200  # those of other statements are below
+    for name, x in rng.sample(every, min(3, len(every))):
+        n = min(x.shape[-2:])
+        part, unit = f"{name}[..., :{n}, :{n}]", f"xp.eye({n}, dtype={name}.dtype)"
+        regular = rng.choice([part, f"({part} + 3 * {unit})", f"xp.matrix_transpose({part})"])
+        way = rng.choice(["solve({0}, {1})", "inv({0})", "det({0})", "slogdet({0})[1]", "cholesky(xp.abs({2}))"])
+        call = way.format(regular, rng.choice([f"{name}[..., :{n}, :]", unit]), f"{unit} * {name}[..., :{n}, :{n}]")
+        new += 1
+        found.append(f"v{new} = xp.linalg.{call}")
+        found.append(f"v{new + 50} = v{new} {rng.choice('+-*')} 2")
+    return found
+
+
 def undecided(makers: list[str], body: list[str]) -> set[str]:
     """Return the lines by which elements become integers in a way that is left open, in any call."""
     found: set[str] = set()
@@ -259,6 +277,8 @@ def made(seed: int) -> Maker:
         body = body + with_masks(maker, seed)
     if seed % 3 == 0:
         body = body + with_numbers(makers + body, maker, seed)
+    if seed % 5 == 0:
+        body = body + with_factors(makers + body, maker, seed)
     open_ones = undecided(makers, body)
     maker.lines = makers + (without(makers, body, open_ones) if open_ones else body)
     return maker

@@ -1,4 +1,4 @@
-"""NumPy's own BLAS: where its functions are, for machine code to call, and how it is held to one thread.
+"""NumPy's own BLAS and LAPACK: where their functions are, for machine code to call, and how it is held to one thread.
 
 It is held while tiles of a contraction run on threads of ours. Two tiles on two threads, each with a product on one
 thread, take about three quarters of the time of one product after the other on two threads; and a product that is never
@@ -20,6 +20,9 @@ from ..base.locks import fork_safe_lock
 
 # What functions are called in the wheels of NumPy and elsewhere; `{}` begins with openblas or cblas.
 _SPELLINGS = ("scipy_{}64_", "scipy_{}", "{}64_", "{}")
+
+# The same of LAPACK's functions.
+_FORTRAN = ("scipy_{}_64_", "scipy_{}_", "{}_64_", "{}_")
 
 
 class _Controls(NamedTuple):
@@ -75,6 +78,26 @@ def address(name: str) -> int:
     """
     found = None if sys.platform == "darwin" else _found(f"cblas_{name}", "openblas_get_num_threads")
     return ctypes.cast(found[0], ctypes.c_void_p).value or 0 if found else 0
+
+
+@cache
+def lapack_address(name: str, *, wide: bool) -> int:
+    """Return where a function of the BLAS's LAPACK is, by its name without underscores; 0 where it is not known.
+
+    It takes integers by their places, of 32 bits or of 64. wide: whether those that it writes must be of 64.
+    """
+    if sys.platform == "darwin" or sys.byteorder != "little" or thread_count() is None:
+        return 0
+    spellings = [one for one in _FORTRAN if not wide or "64" in one]
+    found = next((one for one in [getattr(_library(), each.format(name), None) for each in spellings] if one), None)
+    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+@cache
+def libm_address(name: str) -> int:
+    """Return where a function of the C library is that NumPy is linked to; 0 where it is not known."""
+    found = getattr(_library(), name, None)
+    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 @cache

@@ -80,6 +80,10 @@ FIRST_STEPS, CAPTURING = 128, 5e-4
 # once, it counts up to more; and how many products of a stack are called so.
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 20, 1 << 24, 64
 
+# Rows, and right sides, up to which factorisations are called so, and how many of a stack; what one costs more by the
+# library's function than so. (4 x 4: 12 us, 1 so.)
+NATIVE_FACTOR, NATIVE_FACTORS, FACTORED = 64, 64, 1e-5
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

@@ -21,9 +21,10 @@ from ..storage.blob import TBlob
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
-from .native import Makes
+from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
+from .native import WORD, Makes
 from .prepare import Builder
-from .schedule import Blank, Call, Copied, Ready, Schedule
+from .schedule import Blank, Call, Copied, Made, Ready, Schedule
 from .simplified import simplified, uses
 
 
@@ -85,6 +86,9 @@ class Captured:
         for step in {id(step): step for step in self.steps}.values():
             count = times[id(step)]
             if isinstance(step, Called):
+                if _is_native(step):
+                    by_calls += count * costs.FACTORED
+                    continue
                 by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
                 by_calls += count * costs.PREPARED * hasattr(step.function, "ready")
                 continue
@@ -156,13 +160,18 @@ def _prepared(step: Evaluated) -> int:
     return sum([node.op.name != "matmul" and type(node.op) is not View for node in made])
 
 
+def _is_native(step: Called) -> bool:
+    """Return whether machine code can make a library call."""
+    return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
+
+
 class _Joined:
     """The schedule of several steps, while it is put together.
 
     constants: memory that is given besides the arguments. outputs: what is returned. own: the roots of results, which
     have memory of their own. copied: constants that are written, or returned, and where among what is given they are;
     given: all other memory that is given. places: of roots, the word of a run that tells of it and what is to be added;
-    numbers: of roots that are made, the values that they are.
+    numbers: of roots that are made, the values that they are. noted: where in the arena failures of factorisations are.
     """
 
     def __init__(self, captured: Captured, limits: Settings) -> None:
@@ -179,7 +188,10 @@ class _Joined:
         self.numbers: dict[int, int] = {}
         self._again: dict[int, Sequence[Makes | Step]] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
+        self.noted: int | None = None
         self._join()
+        if self.noted is not None and captured.may_be_repeated:
+            self.builder.instruct(Checked(self.builder.arena_word, self.noted, "", []))
         made = sorted([number for number in self.own if number not in self.given])
         self.outputs = [self._output(*one, made) for one in captured.results]
         self.schedule = self.builder.schedule([self.numbers[number] for number in made], keeps_arena=True)
@@ -273,6 +285,9 @@ class _Joined:
     def _call(self, step: Called) -> None:
         """Enter a call of a function of native arrays."""
         builder = self.builder
+        if self.limits.engine == "llvm" and builder.device.backend is CPU and _is_native(step):
+            self._factor(step)
+            return
         takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
         gives = []
         for spot in step.gives:
@@ -281,6 +296,29 @@ class _Joined:
             gives.append((number, word, spot.meta))
             self.numbers[spot.root], self.places[spot.root] = number, (word, 0)
         builder.instruct(Call(step.function, takes, tuple(gives), Ready(), []))
+
+    def _factor(self, step: Called) -> None:
+        """Enter a factorisation by machine code. Where the call cannot be made again, its failure is found at once."""
+        builder, metas = self.builder, [spot.meta for spot in step.gives]
+        way = ByLapack(step.function, [spot.meta for spot in step.takes], metas, first=self.noted is None)
+        where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, []
+        for at, (root, meta) in enumerate(zip([spot.root for spot in step.gives], metas, strict=True), RESULT):
+            builder.numbers += 1
+            number = self.numbers[root] = builder.numbers - 1
+            if root in self.own:
+                where[at] = builder.word(), 0
+                made.append(Made(number, where[at][0], meta.nbytes, meta.dtype, meta.layout, None))
+            else:
+                where[at] = builder.arena_word, builder.arena.place(-1 - root, meta.nbytes)
+                builder.placed[number] = where[at][1], meta
+            self.places[root] = where[at]
+        if way.can_fail:
+            if self.noted is None:
+                self.noted = builder.arena.place(len(self.roots), WORD)
+            where[FAILED] = builder.arena_word, self.noted
+        builder.launch(Makes.of(way, self.limits.fast_math)._replace(where=where), made, ())
+        if way.can_fail and not self.captured.may_be_repeated:
+            builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
     def _leave_unset(self, root: int) -> None:
         """Enter memory that begins with unset values."""

@@ -23,6 +23,7 @@ from ..plan.program import Program
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from . import cuda_segment, engines
+from .factors import Checked
 from .native import Segment, packable
 
 # Words of machine code's calls up to which a schedule is remembered.
@@ -301,7 +302,7 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", function)).replace(".<locals>.<lambda>", "")
 
 
-Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank
+Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank | Checked
 
 
 def _noted(instruction: Instruction, run: Run) -> None:
@@ -355,7 +356,7 @@ class Schedule:
         self.facts, self.instructions, self.limits = facts, instructions, limits
         segments = [one.segment for one in instructions if isinstance(one, Kernels)]
         compiled = [one for one in segments if isinstance(one, Segment)]
-        calls = sum([isinstance(one, (Call, Copied, Blank)) for one in instructions])
+        calls = sum([isinstance(one, (Call, Copied, Blank, Checked)) for one in instructions])
         hidden = len(compiled) + calls == len(instructions) and 0 < facts.arena[1] <= KEPT_ARENA
         self._keeps_arena = keeps_arena and hidden
         self._arena: Temporaries | None = None

@@ -1,0 +1,155 @@
+"""Factorisations as launches: calls of LAPACK at its own address, as NumPy's `linalg` would make them.
+
+The same function is called for a copy that lies the same way, so that results have the same bits. What a matrix makes
+impossible is noted where `Checked` finds it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+from numpy.linalg import LinAlgError
+
+from ..base.errors import prefixed
+from ..base.layout import Layout, Shape, strides_over
+from ..codegen.cpu import lapack as calls
+from ..codegen.cpu.blas import TYPES
+from ..codegen.cpu.compile import host
+from ..devices import blas
+from ..plan import costs
+from ..plan.layouts import Meta, Task
+from .native import SCRATCH, WORD, Launch, Making
+
+# Of a call's launches, the number of its first result, behind those of what it takes, and of where failures are noted.
+RESULT, FAILED = 2, 4
+
+# What NumPy says of a matrix.
+_SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
+_FAULTS = {"solve": _SINGULAR, "inv": _SINGULAR, "cholesky": _INDEFINITE}
+
+
+class ByLapack:
+    """A factorisation as calls of LAPACK.
+
+    function: of native arrays, which can be called so. first: whether it is the first one of a schedule to note
+    failures.
+    """
+
+    seconds, aligned = 0.0, False
+
+    def __init__(self, function: Any, takes: Sequence[Meta], gives: Sequence[Meta], *, first: bool) -> None:
+        kind = self.kind = function.func.lapack
+        self._takes, self._gives, self._turned, self._first = takes, gives, function.func.turned, first
+        self.task = Task(calls.FUNCTIONS[kind], sum([meta.nbytes for meta in (*takes, *gives)]))
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether there are matrices that it has no result for."""
+        return self.kind in _FAULTS
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch, with a call for each matrix of a stack."""
+        a, *b = self._takes
+        stack, (n, sides), item = _stack(self._takes, self._gives), _lengths(self._takes), a.dtype.itemsize
+        take, names = making.scratch.take, calls.WORDS[self.kind]
+        rooms = {"room": take(n * n * WORD), "right": take(n * sides * WORD), "rest": take((n + calls.COUNTS) * WORD)}
+        matrices = [("a", 0, *_matrix(a, stack, 2))]
+        matrices += [("b", 1, *_matrix(one, stack, min(len(one.shape), 2))) for one in b]
+        for number, (name, meta) in enumerate(zip("cd", self._gives, strict=False), RESULT):
+            steps, row, column = _matrix(meta, stack, len(meta.shape) - len(stack))
+            matrices.append((name, number, steps, *((column, row) if self._turned else (row, column))))
+        known = {"function": _address(self.kind), "n": n, "k": sides, "kept": -1}
+        known |= {name: blas.libm_address(name) for name in calls.LIBM}
+        words: list[int] = []
+        fillings: list[tuple[int, int, int]] = []
+        for place in product(*map(range, stack)):
+            places = {name: (SCRATCH, room) for name, room in rooms.items()} | {"failed": (FAILED, 0)}
+            for name, number, steps, row, column in matrices:
+                places[name] = number, item * sum([at * step for at, step in zip(place, steps, strict=True)])
+                known |= {f"{name}.row": row, f"{name}.column": column}
+            fillings += [(len(words) + at, *places[name]) for at, name in enumerate(names) if name in places]
+            words += [known.get(name, 0) for name in names]
+        if self._first and self.can_fail:
+            words[names.index("kept")] = 0
+        code, size = calls.call_of(self.kind, a.dtype.char), len(names)
+        return [Launch(code, (len(words) // size,), size, words, fillings)]
+
+
+def can_be_called(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> bool:
+    """Return whether machine code can make a library call by calling LAPACK.
+
+    The function says what it is by its attributes (standard/linalg.py).
+    """
+    kind = getattr(getattr(function, "func", None), "lapack", "")
+    if not kind or host() is None or not _address(kind):
+        return False
+    metas, dtype = (*takes, *gives), takes[0].dtype
+    if dtype.char not in TYPES or not dtype.isnative or any([meta.dtype != dtype for meta in metas]):
+        return False
+    if any([step % dtype.itemsize for meta in metas for step in meta.layout.strides]):
+        return False
+    if any([meta.layout.offset or not meta.layout.is_dense(dtype.itemsize) for meta in gives]):
+        return False
+    (n, sides), many = _lengths(takes), prod(_stack(takes, gives))
+    return 0 < n <= costs.NATIVE_FACTOR and 0 < sides <= costs.NATIVE_FACTOR and 0 < many <= costs.NATIVE_FACTORS
+
+
+@cache
+def _address(kind: str) -> int:
+    """Return where LAPACK's function is, 0 where not all that a call needs is known."""
+    others = [name for name in calls.LIBM if name in calls.WORDS[kind]]
+    known = all([blas.libm_address(name) for name in others])
+    return blas.lapack_address(calls.FUNCTIONS[kind], wide=bool(others)) if known else 0
+
+
+def _lengths(takes: Sequence[Meta]) -> tuple[int, int]:
+    """Return the rows of a matrix, and how many right sides it has."""
+    n, others = takes[0].shape[-1], [meta.shape for meta in takes[1:]]
+    return n, n if not others else 1 if len(others[0]) == 1 else others[0][-1]
+
+
+def _stack(takes: Sequence[Meta], gives: Sequence[Meta]) -> Shape:
+    """Return the axes of a result that are not a matrix's."""
+    shape, given = gives[0].shape, [*takes[0].shape[:-2]]
+    vector = len(takes) > 1 and len(takes[1].shape) == 1
+    return shape[:-1] if vector else shape if len(shape) == len(given) else shape[:-2]
+
+
+def _matrix(meta: Meta, stack: Shape, core: int) -> tuple[Shape, int, int]:
+    """Return the elements from one matrix of a stack to the next, from row to row, and from column to column.
+
+    core: its last axes, which are a matrix's; a vector is a column.
+    """
+    strides = tuple([step // meta.dtype.itemsize for step in meta.layout.strides])
+    lead = len(strides) - core
+    row, column = (*strides[lead:], 0, 0)[:2]
+    return strides_over(Layout(meta.shape[:lead], strides[:lead]), stack), row, column
+
+
+class Checked(NamedTuple):
+    """What raises LinAlgError where a factorisation failed. word, place: where that is noted. kind: of it, "" where it
+    is one of several.
+    """
+
+    word: int
+    place: int
+    kind: str
+    drops: list[int]
+
+    def words(self) -> str:
+        """Return what it does, in words."""
+        return "check of factorisations"
+
+    def tasks(self, facts: Any) -> tuple[Task, ...]:
+        """Return what it computes, which is nothing."""
+        return ()
+
+    def run(self, run: Any) -> None:
+        if ctypes.c_int64.from_address(run.words[self.word] + self.place).value:
+            raise prefixed(self.kind or "fuse", LinAlgError(_FAULTS.get(self.kind, f"{_SINGULAR}, or no definite one")))
+        run.drop(self.drops)

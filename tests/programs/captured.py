@@ -180,13 +180,19 @@ def other_elements(makers: list[str], call: int) -> list[str]:
     return [re.sub(r"(data|numbers)\((\d+)", lambda found: f"{found[1]}({int(found[2]) + call}", one) for one in makers]
 
 
-def function_of(names: list[str], body: list[str], ending: list[str], first: Sequence[str] = ()) -> Callable[..., Any]:
+def function_of(
+    names: list[str], body: list[str], ending: list[str], first: Sequence[str] = (), *, failing: Any = None
+) -> Callable[..., Any]:
     """Return lines as a function of variables, which goes on after a line that raises (but for want of memory).
 
-    first: lines that come before.
+    first: lines that come before. failing: the lines that may raise, None for all: functions that handle errors are
+    captured less often.
     """
     text = [f"def program({', '.join(names)}):", *[f"    {line}" for line in first]]
     for line in body:
+        if failing is not None and line not in failing:
+            text.append(f"    {line}")
+            continue
         text += [
             "    try:",
             f"        {line}",
@@ -225,14 +231,29 @@ def expected(makers: tuple[str, ...], body: tuple[str, ...], call: int) -> tuple
     return given, found if len(body) % 2 else found[-1:]
 
 
-def _fused(names: list[str], told: list[str], body: list[str], way: str) -> tuple[Any, dict[str, Any]]:
+@lru_cache(8)
+def failing(makers: tuple[str, ...], body: tuple[str, ...]) -> frozenset[str]:
+    """Return the lines of a program that raise with NumPy, in any call."""
+    found: set[str] = set()
+    with quiet():
+        for call in range(MOST_CALLS):
+            side = oracle_side()
+            for line in [*other_elements(list(makers), call), *numbers_of(body, call), *body]:
+                side.step(line)
+                found.update([line] if side.errors[-1] is not None else [])
+    return frozenset(found)
+
+
+def _fused(makers: list[str], body: list[str], way: str) -> tuple[Any, dict[str, Any]]:
     """Return a program under `xt.fuse`, and the dict in which it finds its arguments."""
+    names, told = arguments(makers), [line.partition(" ")[0] for line in numbers_of(body, 0)]
     first = {
         "in a list": [f"{', '.join(names)}, = held"],
         "found": [f"{name} = xp.asarray(FOUND['{name}'])" for name in names],
     }
     own = {"in a list": ["held"], "found": []}.get(way, names)
-    program = function_of(own + told, body, returning(names + own, body), first.get(way, ()))
+    may_raise = failing(tuple(makers), tuple(body))
+    program = function_of(own + told, body, returning(names + own, body), first.get(way, ()), failing=may_raise)
     return xt.fuse(program), program.__globals__["FOUND"]
 
 
@@ -245,7 +266,7 @@ def difference(lines: list[str], mode: str) -> str | None:
     told = [line.partition(" ")[0] for line in numbers_of(body, 0)]
     way = WAYS[len(body) % len(WAYS)]
     with xt.options(**MODES[mode]), quiet():
-        fused, found_in = _fused(names, told, body, way)
+        fused, found_in = _fused(makers, body, way)
         for call in range(MOST_CALLS if told else CALLS):
             given, results = expected(tuple(other_elements(makers, call)), tuple(body), call)
             mine = Side(Ours(), lambda x: x)
@@ -255,7 +276,10 @@ def difference(lines: list[str], mode: str) -> str | None:
             args = args if way == "tensors" else [np.array(x, copy=True) for x in args]
             found_in.update(zip(names, args, strict=True))
             given_as = {"in a list": [list(args)], "found": []}.get(way, args)
-            found = fused(*given_as, *[mine.names[name] for name in told])
+            try:
+                found = fused(*given_as, *[mine.names[name] for name in told])
+            except Exception as error:
+                return f"call {call}: {type(error).__name__}: {error}"
             for where, ours, theirs in (("result", found, results), ("argument", args, given)):
                 if len(ours) != len(theirs):
                     return f"call {call}: {len(ours)} results, NumPy {len(theirs)}"

@@ -324,7 +324,8 @@ class Fused(Generic[P, R]):
         most = MOST_STEPS if self._strict else self._steps
         reach = self._reach or self._reached()
         blobs = [_settled_anew(x) for x in tensors]
-        capture = Capture(blobs, [one.array for one in arrays], most, deterministic=reach.is_deterministic)
+        alike = [one.array for one in arrays]
+        capture = Capture(blobs, alike, most, deterministic=reach.is_deterministic, handles=reach.handles)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
             contents = Contents(holders, reach)

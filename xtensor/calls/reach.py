@@ -146,7 +146,7 @@ class Reach:
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
     where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
     others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
-    varying: what it can call that returns something else each time. every: whether it finds attributes by names that it
+    varying: what it can call that returns something else each time. handles: whether it handles errors. every: whether it finds attributes by names that it
     makes. spreads: where names can be added, with how many there were, and what takes them in. copies: of NumPy arrays
     that it finds.
     """
@@ -159,7 +159,7 @@ class Reach:
         self._methods: set[tuple[type, str]] = set()
         self.grown = self.version = 0
         self.varying = ""
-        self.every = False
+        self.every = self.handles = False
         self._deterministic, self._noted = True, dict[int, Any]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
@@ -214,6 +214,7 @@ class Reach:
         if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
             self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
+        self.handles = self.handles or _handles(function.__code__)
         self._name(set(_names(function.__code__)))
 
     def grew(self) -> None:
@@ -508,6 +509,19 @@ def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _loads(inner)
+
+
+@lru_cache(maxsize=1024)
+def _handles(code: CodeType) -> bool:
+    """Return whether code goes on after errors: by `except` or `finally`, or in blocks that suppress some."""
+    if any(_handles(one) for one in code.co_consts if isinstance(one, CodeType)) or "suppress" in code.co_names:
+        return True
+    if not code.co_exceptiontable:
+        return False
+    from dis import get_instructions
+
+    names = [one.opname for one in get_instructions(code)]
+    return any([one == "PUSH_EXC_INFO" and names[at] != "WITH_EXCEPT_START" for at, one in enumerate(names, 1)])
 
 
 @lru_cache(maxsize=1024)

@@ -168,12 +168,13 @@ class Capture:
     reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
     CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
     that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy that are
-    found, and hold the same in each call; deterministic: whether those that it makes hold the same, too. given_up:
-    called when the thread that is watched has given a reason, perhaps once more. checked: why it cannot be captured if
-    it does what must not be done twice, as it looks into values and may be called after all. arithmetic: of a call that
-    is traced. is_lasting: whether other calls will do the same steps, of which all memory must be known. held: memory
-    that is kept, None where none is. most: steps that are taken down. taped: what plain calls take besides, in steps of
-    a tape: those that gradients went back through, and those of rows that are done at once here.
+    found, and hold the same in each call; deterministic: whether those that it makes hold the same, too; handles:
+    whether it goes on after errors. given_up: called when the thread that is watched has given a reason, perhaps once
+    more. checked: why it cannot be captured if it does what must not be done twice, as it looks into values and may be
+    called after all, or goes on after errors. arithmetic: of a call that is traced. is_lasting: whether other calls
+    will do the same steps, of which all memory must be known. held: memory that is kept, None where none is. most:
+    steps that are taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went back
+    through, and those of rows that are done at once here.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class Capture:
         most: int = MOST_STEPS,
         *,
         deterministic: bool = True,
+        handles: bool = False,
     ) -> None:
         self.most = most
         self.is_lasting = True
@@ -215,6 +217,7 @@ class Capture:
         self._of_arrays: dict[int, Root] = {}
         self._returned: dict[int, TBlob] = {}
         self._is_deterministic, self._nbytes_of_arrays = deterministic, 0
+        self._handles = handles
         for number, blob in enumerate(arguments):
             self._enter_root(blob.owner, Root(number, None, 0), blob)
 
@@ -418,6 +421,8 @@ class Capture:
             return
         if self.arithmetic is not None:
             self.arithmetic.ask_within(function)
+        if self._handles and takes and not self.checked:
+            self.checked = _at_users_line(f"{LOOKED} (where it handles errors, and writes or draws)")
         with self.inside():
             given = [self._spot(blob) for blob in takes]
             roots = tuple([self._spot(blob).root for blob in writes])

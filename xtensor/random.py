@@ -173,6 +173,65 @@ class Generator:
         """Return how many of n trials succeed that each do so with probability p, as int64 or another dtype."""
         return self._counted("binomial", (n, p), size, dtype)
 
+    def standard_gamma(self, shape: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return gamma distributed numbers of scale 1; of float32, drawn as such."""
+        wanted, given = _floating(dtype, "standard_gamma"), _plain(shape)
+        own: Any = np.float32 if wanted == float32 else np.float64
+        found = self._drawn(lambda: self.native.standard_gamma(given, size, own), wanted)
+        return _with_gradient(found, "standard_gamma", (shape,))
+
+    def standard_cauchy(self, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of Cauchy's distribution, rounded to the dtype."""
+        return self._rounded("standard_cauchy", (), size, dtype)
+
+    def rayleigh(self, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return lengths of vectors of two normal numbers of deviation `scale`, rounded to the dtype."""
+        return self._rounded("rayleigh", (scale,), size, dtype)
+
+    def weibull(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of Weibull's distribution of shape a, rounded to the dtype."""
+        return self._rounded("weibull", (a,), size, dtype)
+
+    def pareto(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of the second Pareto distribution of shape a, rounded to the dtype."""
+        return self._rounded("pareto", (a,), size, dtype)
+
+    def power(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers in [0, 1] whose density grows as x ** (a - 1), rounded to the dtype."""
+        return self._rounded("power", (a,), size, dtype)
+
+    def wald(self, mean: Any, scale: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return numbers of the inverse normal distribution, rounded to the dtype."""
+        return self._rounded("wald", (mean, scale), size, dtype)
+
+    def vonmises(self, mu: Any, kappa: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return angles in [-pi, pi] around mu, rounded to the dtype."""
+        return self._rounded("vonmises", (mu, kappa), size, dtype)
+
+    def f(self, dfnum: Any, dfden: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return ratios of two mean squares of normal numbers, rounded to the dtype."""
+        return self._rounded("f", (dfnum, dfden), size, dtype)
+
+    def noncentral_chisquare(self, df: Any, nonc: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return sums of squares of df normal numbers whose means are not 0, rounded to the dtype."""
+        return self._rounded("noncentral_chisquare", (df, nonc), size, dtype)
+
+    def negative_binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return how many trials fail before n succeed with probability p, as int64 or another dtype."""
+        return self._counted("negative_binomial", (n, p), size, dtype)
+
+    def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return how many of nsample drawn from two kinds are of the first, as int64 or another dtype."""
+        return self._counted("hypergeometric", (ngood, nbad, nsample), size, dtype)
+
+    def zipf(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return ranks that come with frequencies rank ** -a, as int64 or another dtype."""
+        return self._counted("zipf", (a,), size, dtype)
+
+    def logseries(self, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
+        """Return counts of the logarithmic series distribution, as int64 or another dtype."""
+        return self._counted("logseries", (p,), size, dtype)
+
     def bernoulli(self, p: Any = 0.5, size: Size = None, dtype: Any = None) -> Tensor:
         """Return True with probability p, as booleans or another dtype: where random() is below p.
 
@@ -217,10 +276,18 @@ class Generator:
         given = _plain(x)
         return _with_gradient(self._drawn(lambda: self.native.permuted(given, axis=axis)), "permuted", (x,))
 
-    def shuffle(self, x: Tensor, axis: int = 0) -> None:
-        """Bring the slices of x along an axis into random order, in place. Raises TypeError for what is no tensor."""
+    def shuffle(self, x: Any, axis: int = 0) -> None:
+        """Bring the slices of x along an axis into random order, in place; x may be a NumPy array or a list, too.
+
+        Raises TypeError for anything else.
+        """
+        if isinstance(x, (np.ndarray, list)):
+            _refuse("shuffle")
+            given: Any = x
+            self.native.shuffle(given, axis)
+            return
         if not isinstance(x, Tensor):
-            raise TypeError(expected("shuffle", "x", "be a tensor", type(x).__name__))
+            raise TypeError(expected("shuffle", "x", "be a tensor, a NumPy array or a list", type(x).__name__))
         axis = as_axis(axis, x.ndim, "shuffle")
         if active[0] and steps_of((x,)) is not None:
             raise RuntimeError(expected("shuffle", "x", "have no gradient (use permutation)", "one that has"))

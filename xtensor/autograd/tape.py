@@ -411,6 +411,14 @@ def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
     return found if tracked and _mode.get() else None
 
 
+def stacked_operand(x: Any) -> Any:
+    """Return an operand; of nested sequences with tensors in them that have a gradient a stack, so that it has one."""
+    if active[0] and isinstance(x, (list, tuple)):
+        stack = xt.standard.creation.stacked(x)
+        return x if stack is None else stack
+    return x
+
+
 def _begun(x: Any) -> Step | None:
     """Return the step of an operand that nobody asked a gradient of, where every call is to be written down."""
     return begin(x, asked=False) if type(x) is Tensor and x.dtype.kind in "fc" else None
@@ -471,7 +479,12 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
         def call(*args: Any, **kwargs: Any) -> Any:
             if not active[0] or not _mode.get():
                 return function(*args, **kwargs)
-            names, first, several, defaults = _signature(function)
+            names, first, several, defaults, sequences = _signature(function)
+            if not _SEQUENCES.isdisjoint(map(type, (*args, *kwargs.values()))):
+                every = [*names[:first], *[several] * (len(args) - (len(names) if first is None else first))]
+                ours = {name: name in sequences for name in rule.pulls}
+                args = tuple([_stacked(x, ours.get(name)) for name, x in zip(every, args, strict=False)])
+                kwargs = {name: _stacked(x, ours.get(name)) for name, x in kwargs.items()}
             arguments = {**defaults, **dict(zip(names[:first], args, strict=False)), **kwargs}
             if first is not None:
                 arguments[several] = args[first:]
@@ -491,8 +504,10 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
 
 
 @cache  # and not found out where a function is made, which would take a tenth of the import
-def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str, dict[str, Any]]:
-    """Return a function's parameters, place and name of one that takes any number, and the defaults."""
+def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str, dict[str, Any], frozenset[str]]:
+    """Return a function's parameters, place and name of one that takes any number, the defaults, and the parameters
+    that are sequences of operands, by their annotations.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
     return (
@@ -500,7 +515,20 @@ def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str
         first,
         several,
         {p.name: p.default for p in parameters if p.default is not p.empty},
+        frozenset([p.name for p in parameters if str(p.annotation).startswith(("Sequence", "tuple"))]),
     )
+
+
+_SEQUENCES = frozenset((list, tuple))
+
+
+def _stacked(x: Any, several: bool | None) -> Any:
+    """Return an argument with nested sequences that have a gradient as stacks. several: whether it is a sequence of
+    operands, None where no gradient goes to it.
+    """
+    if several is None or type(x) not in _SEQUENCES:
+        return x
+    return type(x)(map(stacked_operand, x)) if several else stacked_operand(x)
 
 
 def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, int | None], Any]]:

@@ -240,6 +240,8 @@ def value_and_grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_a
     and for argnums out of range. Source: jax.value_and_grad.
     """
 
+    _check_callable("value_and_grad", f)
+
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
@@ -248,6 +250,11 @@ def value_and_grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_a
         return ((out, aux), result) if has_aux else (out, result)
 
     return call
+
+
+def _check_callable(function: str, f: Any) -> None:
+    if not callable(f):
+        raise TypeError(expected(function, "f", "be callable", type(f).__name__))
 
 
 def _called(
@@ -271,6 +278,8 @@ def grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool =
     """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
     what else f returns. Source: jax.grad.
     """
+
+    _check_callable("grad", f)
 
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,17 @@ from typing import Any, cast
 import numpy as np
 
 from ..autograd.rules import Rule
-from ..autograd.tape import OFF, active, is_keeping, keep, recording, remember, remember_elementwise, steps_of
+from ..autograd.tape import (
+    OFF,
+    active,
+    is_keeping,
+    keep,
+    recording,
+    remember,
+    remember_elementwise,
+    stacked_operand,
+    steps_of,
+)
 from ..base.caches import make_room
 from ..base.dtypes import Category, DType, canonical, check_real, is_generated, promote
 from ..base.errors import REFUSED, expected, mismatch, prefixed
@@ -208,6 +218,8 @@ class Op:
 
 # ---- the door
 
+_SEQUENCES = frozenset((list, tuple))
+
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
@@ -216,6 +228,8 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         if selected is not None:
             return selected
     if active[0]:
+        if not _SEQUENCES.isdisjoint(map(type, operands)):
+            operands = tuple(map(stacked_operand, operands))
         steps = steps_of(operands)
         if steps is not None:
             return _apply_on_tape(op, operands, steps)
@@ -358,6 +372,7 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         if selected is not None:
             return selected
     if active[0]:
+        x = stacked_operand(x)
         steps = steps_of((x,))
         if steps is not None:
             given = dict(params)

@@ -146,9 +146,9 @@ class Reach:
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
     where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
     others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
-    varying: what it can call that returns something else each time. handles: whether it handles errors. every: whether it finds attributes by names that it
-    makes. spreads: where names can be added, with how many there were, and what takes them in. copies: of NumPy arrays
-    that it finds.
+    varying: what it can call that returns something else each time. handles: whether it handles errors. every: whether
+    it finds attributes by names that it makes. spreads: where names can be added, with how many there were, and what
+    takes them in. copies: of NumPy arrays that it finds.
     """
 
     def __init__(self, function: Any) -> None:
@@ -521,7 +521,8 @@ def _handles(code: CodeType) -> bool:
     from dis import get_instructions
 
     names = [one.opname for one in get_instructions(code)]
-    return any([one == "PUSH_EXC_INFO" and names[at] != "WITH_EXCEPT_START" for at, one in enumerate(names, 1)])
+    pairs = zip(names, [*names[1:], ""], strict=True)
+    return any(one == "PUSH_EXC_INFO" and following != "WITH_EXCEPT_START" for one, following in pairs)
 
 
 @lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
 from ..graph.number import asked
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
 from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, chosen_device
 from ..tensor.operators import COMPARED, SPELLED, Operators
@@ -242,7 +242,9 @@ def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[
 
 
 def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Answer for a stranger that its own reflected operator be tried; a sequence times an integer is repeated."""
+    """Answer for a stranger that its own reflected operator be tried; a sequence times an integer is repeated, and no
+    number is None or a text, as NumPy has it.
+    """
     if op.name == "multiply":
         x, other = operands if isinstance(operands[0], Tensor) else operands[::-1]
         if type(other) in (list, tuple) and is_value(x) and x.dtype.kind in "iu":
@@ -250,7 +252,11 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
     try:
         return apply(op, operands)
     except StrangerError:
-        return NotImplemented
+        x, other = operands
+        if op.name not in ("equal", "not_equal") or not (other is None or isinstance(other, (str, bytes))):
+            return NotImplemented
+        found = xt.full(x.shape, op.name == "not_equal", dtype=xt.bool, device=x.device)
+        return valued(found) if is_value(x) else found
 
 
 def _spell(op: Op) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import xt
-from ..autograd.tape import OFF, Leaf, active, recording, step_of, steps_of
+from ..autograd.tape import OFF, Leaf, active, recording, stacked_operand, step_of, steps_of
 from ..base.dtypes import DType
 from ..base.errors import StrangerError, expected, prefixed
 from ..base.layout import Shape
@@ -44,7 +44,7 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     Every pending reader of that memory is evaluated first. Raises ValueError for a read-only target or an
     operand that broadcasts beyond its shape, TypeError for one whose dtype does not fit.
     """
-    name = op.name
+    name, other = op.name, stacked_operand(other)
     if not watchers and _update_quickly(target, op, other):
         return target
     if watchers and is_selection(target) and _update_selected(target, op, other):

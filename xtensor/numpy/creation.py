@@ -24,14 +24,19 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return tuple([int(one) for one in shape]) if isinstance(shape, (list, tuple)) else (int(shape),)
 
 
-def _made(function: Callable[..., Tensor], shape: Any, order: str, dtype: Any, device: Any) -> Tensor:
-    """Return a new array whose axes lie in memory in the order asked for."""
+def _made(function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, device: Any) -> Tensor:
+    """Return a new array whose axes lie in memory in the order asked for: a letter, or the axes, the longest steps
+    first.
+    """
     if order == "C" and (type(shape) is int or type(shape) is tuple):
         return function(shape, dtype=dtype, device=device)
     lengths = _shape(shape)
-    if order != "F" or len(lengths) < 2:
+    if order == "F":
+        order = tuple(range(len(lengths)))[::-1]
+    if isinstance(order, str) or len(lengths) < 2:
         return function(lengths, dtype=dtype, device=device)
-    return xt.permute_dims(function(lengths[::-1], dtype=dtype, device=device), tuple(range(len(lengths)))[::-1])
+    made = function(tuple([lengths[axis] for axis in order]), dtype=dtype, device=device)
+    return xt.permute_dims(made, tuple([order.index(axis) for axis in range(len(lengths))]))
 
 
 def _as_order(x: Tensor, order: str | None) -> Tensor:
@@ -74,24 +79,30 @@ def full(
 def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
     """Return shape, dtype and order of an array like another."""
     x = as_array(a)
-    order = "F" if order in "AK" and x.ndim > 1 and not x.is_contiguous and x.T.is_contiguous else order
-    return x.shape if shape is None else shape, x.dtype if dtype is None else dtype, order
+    lie: Any = order
+    if order in "AK" and (x.ndim < 2 or x.is_contiguous or (shape is not None and len(_shape(shape)) != x.ndim)):
+        lie = "C"
+    elif order == "A":
+        lie = "F" if xt.permute_dims(x, tuple(range(x.ndim))[::-1]).is_contiguous else "C"
+    elif order == "K":
+        lie = tuple(sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis])))
+    return x.shape if shape is None else shape, x.dtype if dtype is None else dtype, lie
 
 
 def empty_like(
-    prototype: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+    prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
     return empty(*_like(prototype, dtype, shape, order), device=device)
 
 
 def zeros_like(
-    a: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
     return zeros(*_like(a, dtype, shape, order), device=device)
 
 
 def ones_like(
-    a: Any, dtype: Any = None, order: str = "C", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
     return ones(*_like(a, dtype, shape, order), device=device)
 
@@ -100,7 +111,7 @@ def full_like(
     a: Any,
     fill_value: Any,
     dtype: Any = None,
-    order: str = "C",
+    order: str = "K",
     subok: bool = True,
     shape: Any = None,
     *,

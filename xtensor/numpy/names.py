@@ -96,7 +96,22 @@ _NOT_THIN = frozenset(
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copyto"),
-        *("fill_diagonal", "sort", "argsort", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *(
+            "fill_diagonal",
+            "put",
+            "putmask",
+            "place",
+            "put_along_axis",
+            "sort",
+            "argsort",
+            "sum",
+            "prod",
+            "mean",
+            "max",
+            "min",
+            "all",
+            "any",
+        ),
     )
 )
 

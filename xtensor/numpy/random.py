@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
 
 import numpy
 
 from ..random import Generator as _Generator
+from ..tensor.face import Tensor
 from ..tensor.operands import chosen_device
+from .common import give
 from .door import through
 from .names import attributes
 
@@ -26,11 +30,35 @@ class Generator(_Generator):
     def bit_generator(self) -> Any:
         return self.native.bit_generator
 
+    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+        return _into(out, "random", super().random, size, dtype)
+
+    def standard_normal(self, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+        return _into(out, "standard_normal", super().standard_normal, size, dtype)
+
+    def standard_exponential(self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None) -> Tensor:
+        if method == "zig":
+            return _into(out, "standard_exponential", super().standard_exponential, size, dtype)
+        draw = partial(self.native.standard_exponential, method=cast(Any, method))
+        drawn = partial(through, "random.standard_exponential", draw)
+        return _into(out, "standard_exponential", lambda *given: drawn(given, {}), size, dtype or numpy.float64)
+
+    def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+        return _into(out, "standard_gamma", partial(super().standard_gamma, shape), size, dtype)
+
     def spawn(self, n_children: int) -> list[Any]:
         return [Generator(child) for child in self.native.spawn(n_children)]
 
     def __getattr__(self, name: str) -> Any:
         return _method(self, name)
+
+
+def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: Any) -> Tensor:
+    """Return numbers that are drawn, written into `out` where there is one, which then tells how many."""
+    if out is None:
+        return draw(size, dtype)
+    found: Tensor = give(name, draw(out.shape if size is None else size, dtype), out)
+    return found
 
 
 class RandomState:

@@ -14,7 +14,7 @@ from ..base.errors import expected
 from ..base.layout import as_axis
 from ..calls.library import on
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, beside, flattened, give, refuse_capture
+from .common import as_array, as_condition, beside, flattened, give, has_gradient, refuse_capture
 from .door import through
 from .shaping import concatenate, expand_dims
 
@@ -24,7 +24,18 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         return nonzero(condition)
     if x is None or y is None:
         raise ValueError("either both or neither of x and y should be given")
-    return xt.where(as_condition(condition), *[as_array(one) if isinstance(one, list) else one for one in (x, y)])
+    given = [as_array(one) if isinstance(one, list) else one for one in (x, y)]
+    return xt.where(as_condition(condition), *map(_wrapped, given, given[::-1]))
+
+
+def _wrapped(x: Any, other: Any) -> Any:
+    """Return an operand of `where`; of Python's integers those bits that the dtype of the other one has, as NumPy."""
+    arrays = Tensor, numpy.ndarray, numpy.generic
+    if type(x) is not int or not isinstance(other, arrays) or other.dtype.kind not in "iu":
+        return x
+    bits = 8 * other.dtype.itemsize
+    low = x & ((1 << bits) - 1)
+    return low - (1 << bits) if other.dtype.kind == "i" and low >> (bits - 1) else low
 
 
 def nonzero(a: Any) -> tuple[Tensor, ...]:
@@ -140,6 +151,66 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     if where is not True:
         source = xt.where(as_condition(where), xt.astype(source, dst.dtype, copy=False), dst)
     dst[...] = source
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    if not _is_on_tape(a, v):
+        through("put", None, (a, ind, v, mode), {})
+        return
+    places = numpy.asarray(as_array(ind, "put").ravel().host(), numpy.intp)
+    if mode == "wrap":
+        places = places % a.size
+    elif mode == "clip":
+        places = places.clip(0, a.size - 1)
+    elif places.size and not (-a.size <= places.min() and places.max() < a.size):
+        raise IndexError(expected("put", "ind", f"lie within {a.size} elements", "others"))
+    last = dict(zip((places % a.size).tolist(), range(places.size), strict=True))  # of those that come twice
+    if last:
+        a[numpy.unravel_index([*last], a.shape)] = _again(v, numpy.asarray([*last.values()]), a)
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    if not _is_on_tape(a, values):
+        through("putmask", None, (a, mask, values), {})
+        return
+    every = xt.reshape(_again(values, numpy.arange(a.size), a), a.shape)
+    a[...] = xt.where(xt.reshape(as_condition(mask), a.shape), xt.astype(every, a.dtype, copy=False), a)
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    if not _is_on_tape(arr, vals):
+        through("place", None, (arr, mask, vals), {})
+        return
+    chosen = numpy.nonzero(xt.reshape(as_condition(mask), arr.shape).host())
+    if chosen[0].size:
+        arr[chosen] = _again(vals, numpy.arange(chosen[0].size), arr)
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    if not _is_on_tape(arr, values):
+        through("put_along_axis", None, (arr, indices, values, axis), {})
+        return
+    if axis is None:
+        put(arr, indices, xt.broadcast_to(as_array(values), as_array(indices).shape))
+        return
+    own = as_array(indices, "put_along_axis").host()
+    grid = list(numpy.ogrid[tuple([slice(n) for n in own.shape])])
+    grid[as_axis(axis, arr.ndim, "put_along_axis")] = own
+    arr[tuple(grid)] = values
+
+
+def _is_on_tape(target: Any, values: Any) -> bool:
+    """Return whether a write is to be taken down for gradients."""
+    return isinstance(target, Tensor) and has_gradient(target, *[x for x in (values,) if isinstance(x, Tensor)])
+
+
+def _again(values: Any, places: numpy.ndarray[Any, Any], like: Tensor) -> Tensor:
+    """Return those of some values that stand at places, where they are repeated as often as it takes."""
+    flat = as_array(values, "values", like.device).ravel()
+    if not flat.size:
+        raise ValueError(expected("place", "vals", "not be empty", "no values"))
+    found: Tensor = flat[places % flat.size]
+    return found
 
 
 def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:

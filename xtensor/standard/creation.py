@@ -104,9 +104,9 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
     if isinstance(obj, (bool, int, float, complex, list, tuple, range)):
         if copy is False:
             raise ValueError(expected("asarray", "copy", "be None or True for Python scalars and sequences", copy))
-        stacked = _stacked(obj, may_be_told) if watchers or (active[0] and is_recording()) else None
-        if stacked is not None:
-            return _from_tensor(stacked, wanted, device, None)
+        stack = stacked(obj, may_be_told)
+        if stack is not None:
+            return _from_tensor(stack, wanted, device, None)
         return asarray_host(_plain(obj), "asarray", "obj", wanted, target)
     if not isinstance(obj, (np.ndarray, np.generic)) and _comes_by_dlpack(obj):
         return _from_tensor(from_dlpack(obj, copy=copy), wanted, device, copy if wanted is None else None)
@@ -184,14 +184,23 @@ def _comes_by_dlpack(obj: Any) -> bool:
     return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
 
 
-def _stacked(obj: Any, told: bool) -> Tensor | None:
+def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
     """Return nested sequences with tensors in them that have a gradient, or are to be captured, as a stack of their
-    items; others as None. told: whether that goes for numbers that are told, too.
+    items; others as None. told: whether that goes for numbers that are told, too. device: of items that are no tensors.
     """
+    if not (watchers or (active[0] and is_recording())):
+        return None
     captured = bool(watchers) and watching() is not None
     if not _holds_tensor(obj, captured, captured and told):
         return None
-    return xt.stack([_asarray(item, None, None, None) for item in obj])
+    return xt.stack([item if isinstance(item, Tensor) else _asarray(item, None, device, None) for item in obj])
+
+
+def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
+    """Return nested sequences with tensors in them that are to be captured as a stack of their items; others as None,
+    and those of which a gradient would be lost: who writes it down stacks them before (autograd/tape.py).
+    """
+    return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
 
 
 def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, sum_to, xt
-from ..autograd.tape import OFF, active, differentiable, recording, step_of, steps_of
+from ..autograd.tape import OFF, active, differentiable, recording, stacked_operand, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
 from ..base.errors import expected, prefixed
 from ..base.layout import Layout, Shape, as_axis, contiguous
@@ -32,7 +32,16 @@ from ..run.executor import before_write, can_look, seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
-from ..tensor.operands import SCALARS, Operand, as_operand, as_tensor, as_tensors, asarray_host, common_device
+from ..tensor.operands import (
+    SCALARS,
+    Operand,
+    as_operand,
+    as_tensor,
+    as_tensors,
+    asarray_host,
+    common_device,
+    of_sequence,
+)
 
 __all__ = ["take", "take_along_axis"]
 
@@ -396,7 +405,9 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         if (basic and assign_there(x, key, value)) or _set_at_once(x, key, value, basic):
             return
     if isinstance(value, (list, tuple)):
-        value = asarray_host(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
+        value = stacked_operand(value)
+        if type(value) is not Tensor:
+            value = of_sequence(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
     elif is_traced(value) and x.dtype.kind in "fc":
         value = xt.multiply(as_tensor(1.0, function, like=x), value)
     elif isinstance(value, np.integer):  # refused where it does not fit, as by NumPy

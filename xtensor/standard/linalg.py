@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, steps_of
@@ -119,9 +120,9 @@ _CHOLESKY = _Factorisation("cholesky"), _Factorisation("cholesky", turned=True)
 def _matrices(x: Any, function: str, argument: str = "x", *, square: bool = False) -> Tensor:
     x = as_tensor(x, function, argument)
     if x.ndim < 2:
-        raise ValueError(expected(function, argument, "have at least 2 axes", f"shape {x.shape}"))
+        raise LinAlgError(expected(function, argument, "have at least 2 axes", f"shape {x.shape}"))
     if square and x.shape[-1] != x.shape[-2]:
-        raise ValueError(expected(function, argument, "be square matrices", f"shape {x.shape}"))
+        raise LinAlgError(expected(function, argument, "be square matrices", f"shape {x.shape}"))
     return x
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import DType, real_of
-from ..base.errors import expected
+from ..base.dtypes import DType, canonical, real_of
+from ..base.errors import check_choice, expected
 from ..base.layout import Layout, c_strides, dense_like
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
@@ -122,6 +124,34 @@ def reread(x: Tensor, dtype: DType, writeable: bool) -> Tensor:
     if layout is None:
         raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {x.dtype}", dtype))
     return x.viewed(layout, dtype=dtype, writeable=writeable)
+
+
+def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tensor:
+    """Return a tensor in another dtype as NumPy's method does: with axes in an order in memory, by a rule of casting.
+
+    Raises TypeError for what the rule forbids, ValueError for a rule or an order that there is not.
+    """
+    target = canonical(dtype, "astype")
+    check_choice("astype", "casting", casting, ("no", "equiv", "safe", "same_kind", "unsafe", "same_value"))
+    check_choice("astype", "order", order, ("K", "A", "C", "F"))
+    if casting != "same_value" and not np.can_cast(x.dtype, target, cast(Any, casting)):
+        raise TypeError(expected("astype", "dtype", f"be one that {x.dtype} can be cast to by {casting!r}", target))
+    found = xt.astype(x, target, copy=copy)
+    if casting == "same_value" and not bool(xt.all(xt.astype(found, x.dtype) == x)):
+        raise ValueError(expected("astype", "x", f"hold values that are the same in {target}", "others"))
+    return found if order in "KA" else cast(Tensor, xt.numpy.asarray(found, order=order))
+
+
+def make_read_only(x: Tensor) -> None:
+    """Take away from a tensor, not from others over its memory, that it can be written."""
+    seen = x.viewed(x.blob.layout, writeable=False)
+    x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
+
+
+def swapped(x: Tensor) -> Tensor:
+    """Return a read-only copy with the bytes of each element, of a complex one those of each part, in reverse order."""
+    found: Tensor = on(x, "view", lambda xp, a: a.byteswap())
+    return found.viewed(found.blob.layout, writeable=False)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)

@@ -183,11 +183,12 @@ class Tensor(Operators, Methods):
     def view(self, dtype: Any = None) -> Tensor:
         """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
 
-        A gradient goes through only between complex numbers and their parts: going back through others raises
-        NotImplementedError, and an integer view of what has a gradient is read-only. Raises ValueError where the last
-        axis is not contiguous or its bytes do not divide evenly.
+        A gradient goes through only between complex numbers and their parts; an integer view of what has one is
+        read-only, as is the copy that foreign byte order takes. Raises ValueError where bytes do not divide evenly.
         """
         target = self.dtype if dtype is None else canonical(dtype, "view")
+        if dtype is not None and not np.dtype(dtype).isnative:
+            return xt.standard.methods.swapped(self.view(target))
         if target == self.dtype:
             return self[...]
         # writes of integers into what has a gradient could not be taken down

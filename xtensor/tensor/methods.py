@@ -23,10 +23,15 @@ def _deviation(name: str) -> Any:
         dtype: Any = None,
         out: Tensor | None = None,
         ddof: float | None = None,
+        keepdims: bool = False,
         *,
         correction: float = 0.0,
-        keepdims: bool = False,
+        **given: Any,
     ) -> Tensor:
+        if given:
+            correction = correction if ddof is None else ddof
+            function = getattr(xt.numpy, name)
+            return cast("Tensor", function(self, axis, dtype, out, keepdims=keepdims, correction=correction, **given))
         x = self if dtype is None else self.astype(dtype)
         return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
@@ -69,8 +74,12 @@ class Methods:
             copy._is_value = True
         return copy
 
-    def astype(self, dtype: Any, *, copy: bool = True) -> Tensor:
-        return xt.astype(self, dtype, copy=copy)
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Tensor:
+        if casting == "unsafe" and order == "K":
+            return xt.astype(self, dtype, copy=copy)
+        return xt.standard.methods.cast_as(self, dtype, order, casting, copy)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
         lengths = shape[0] if len(shape) == 1 else shape
@@ -108,16 +117,16 @@ class Methods:
             axes = tuple(axes[0] or ())
         return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
 
-    def dot(self, other: Any) -> Tensor:
-        return xt.standard.linear.dot(self, other)
+    def dot(self, other: Any, out: Any = None) -> Tensor:
+        return _given(out, "dot", xt.standard.linear.dot(self, other))
 
-    def clip(self, min: Any = None, max: Any = None) -> Tensor:
+    def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Tensor:
+        if given or out is not None:
+            return xt.numpy.clip(self, min, max, out, **given)
         return xt.clip(self, min, max)
 
-    def round(self, decimals: int = 0) -> Tensor:
-        if decimals == 0:
-            return xt.round(self)
-        return xt.standard.methods.rounded(self, decimals)
+    def round(self, decimals: int = 0, out: Any = None) -> Tensor:
+        return _given(out, "round", xt.standard.methods.rounded(self, decimals) if decimals else xt.round(self))
 
     def __round__(self, decimals: int | None = None) -> Any:
         """Return the nearest number with so many decimals; without `decimals` a value gives Python's integer, as
@@ -152,28 +161,32 @@ class Methods:
     def conj(self) -> Tensor:
         return xt.conj(self)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "sum", xt.sum(self, axis=axis, dtype=dtype, keepdims=keepdims))
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
+        return _reduced("sum", self, axis, out, keepdims, given, dtype=dtype)
 
-    def prod(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "prod", xt.prod(self, axis=axis, dtype=dtype, keepdims=keepdims))
+    def prod(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+    ) -> Tensor:
+        return _reduced("prod", self, axis, out, keepdims, given, dtype=dtype)
 
-    def mean(self, axis: Any = None, dtype: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "mean", xt.mean(self, axis=axis, dtype=dtype, keepdims=keepdims))
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+    ) -> Tensor:
+        return _reduced("mean", self, axis, out, keepdims, given, dtype=dtype)
 
     std, var = _deviation("std"), _deviation("var")
 
-    def min(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "min", xt.min(self, axis=axis, keepdims=keepdims))
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
+        return _reduced("min", self, axis, out, keepdims, given)
 
-    def max(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "max", xt.max(self, axis=axis, keepdims=keepdims))
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
+        return _reduced("max", self, axis, out, keepdims, given)
 
-    def any(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "any", xt.any(self, axis=axis, keepdims=keepdims))
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
+        return _reduced("any", self, axis, out, keepdims, given)
 
-    def all(self, axis: Any = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "all", xt.all(self, axis=axis, keepdims=keepdims))
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
+        return _reduced("all", self, axis, out, keepdims, given)
 
     def argmax(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _given(out, "argmax", xt.argmax(self, axis=axis, keepdims=keepdims))
@@ -235,6 +248,17 @@ class Methods:
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
         return xt.numpy.searchsorted(self, v, side, sorter)
 
+    def setflags(self, write: bool | None = None, align: bool | None = None, uic: bool | None = None) -> None:
+        """Make this tensor read-only with write=False; other views of its memory stay as they are.
+
+        Raises ValueError for write=True on a read-only one. Source: numpy.ndarray.setflags.
+        """
+        x = cast(Any, self)
+        if write and not x.is_writeable:
+            raise ValueError(expected("setflags", "write", "be None or False for a read-only tensor", write))
+        if write is not None and not write and x.is_writeable:
+            xt.standard.methods.make_read_only(x)
+
     def sort(self, axis: int = -1, kind: Any = None, order: None = None, *, stable: Any = None) -> None:
         """Sort the elements along an axis, in place."""
         cast(Any, self)[...] = xt.numpy.sort(self, axis, kind, order, stable=stable)
@@ -295,6 +319,13 @@ class Methods:
     def flags(self) -> Any:
         """How the elements lie in memory, as NumPy says it."""
         return self.host().flags
+
+
+def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict[str, Any], **dtype: Any) -> Tensor:
+    """Return a reduction. given: arguments that only NumPy has besides, for whose function they are."""
+    if given:
+        return cast("Tensor", getattr(xt.numpy, name)(x, axis=axis, out=out, keepdims=keepdims, **dtype, **given))
+    return _given(out, name, getattr(xt, name)(x, axis=axis, keepdims=keepdims, **dtype))
 
 
 def _given(out: Any, function: str, result: Tensor) -> Tensor:

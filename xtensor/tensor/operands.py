@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, cast, get_args
 
@@ -16,6 +17,9 @@ from ..devices.cpu import CPU
 from ..graph.number import is_traced, type_of
 from ..storage.storage import Native, watchers, watching
 from .face import Scalar, Tensor, created, from_native
+
+# The namespace itself, still being filled while this file is read; functions are looked up when called.
+xt: Any = sys.modules[__name__.partition(".")[0]]
 
 Operand = Tensor | Scalar
 DeviceLike = Device | str | None
@@ -44,7 +48,7 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
         refuse_stranger(value, function)
         return from_native(value, shared=True)
     if isinstance(value, (list, tuple, range)):
-        return asarray_host(value, function, argument, device=device)
+        return of_sequence(value, function, argument, device=device)
     if isinstance(value, SCALARS):  # a subclass, such as an IntEnum
         plain: Scalar = np.asarray(value).item()
         return plain
@@ -71,6 +75,16 @@ def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
         return tuple(operands.values())
     like = next((x for x in operands.values() if isinstance(x, Tensor)), None)
     return tuple([as_tensor(x, function, name, like) for name, x in operands.items()])
+
+
+def of_sequence(
+    value: Any, function: str, argument: str, dtype: DType | None = None, device: Device | None = None
+) -> Tensor:
+    """Return nested sequences as a tensor, as `asarray_host` does; in a function that is captured those with tensors in
+    them as a stack of their items.
+    """
+    stack: Tensor | None = xt.standard.creation.stacked_constants(value, device)
+    return asarray_host(value, function, argument, dtype, device) if stack is None else stack
 
 
 def asarray_host(

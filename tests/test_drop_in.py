@@ -1,0 +1,233 @@
+"""What programs written for NumPy do now and then: arguments of methods, lists with arrays in them, odd dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+import xtensor as xt
+import xtensor.numpy as np
+
+Form = Callable[..., Any]
+
+
+def same(ours: Any, theirs: Any) -> None:
+    numpy.testing.assert_array_equal(numpy.asarray(ours), theirs)
+    assert getattr(ours, "dtype", None) == getattr(theirs, "dtype", None)
+
+
+# ---- methods
+
+METHODS: dict[str, Form] = {
+    "astype by a rule": lambda y, np: y.astype("f4", casting="same_kind"),
+    "astype in an order": lambda y, np: y.astype("f4", order="F"),
+    "astype, all by place": lambda y, np: y.astype("f4", "C", "unsafe", True, False),
+    "astype of values that stay": lambda y, np: np.floor(y).astype("i4", casting="same_value"),
+    "sum where": lambda y, np: y.sum(0, where=[True, False, True]),
+    "sum from": lambda y, np: y.sum(initial=3.0),
+    "sum, all by place": lambda y, np: y.sum(0, None, None, True),
+    "prod where": lambda y, np: y.prod(where=y > 0),
+    "mean where": lambda y, np: y.mean(1, where=[True, False, True]),
+    "max from": lambda y, np: y.max(initial=9.0),
+    "min where": lambda y, np: y.min(where=y > 0, initial=5.0),
+    "any where": lambda y, np: y.any(where=y > 1),
+    "all where": lambda y, np: y.all(1, where=y > 1),
+    "var where": lambda y, np: y.var(ddof=1, where=[True, True, False]),
+    "std of a mean": lambda y, np: y.std(mean=1.5),
+    "clip out": lambda y, np: y.clip(0, 1, out=np.zeros((2, 3))),
+    "round out": lambda y, np: y.round(1, out=np.zeros((2, 3))),
+    "dot out": lambda y, np: y.dot(y.T, out=np.zeros((2, 2))),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_take_what_numpys_take(name: str) -> None:
+    native = numpy.random.default_rng(0).standard_normal((2, 3))
+    ours, theirs = METHODS[name](xt.asarray(native.copy()), np), METHODS[name](native, numpy)
+    same(ours, theirs)
+    assert getattr(ours, "strides", ()) == getattr(theirs, "strides", ())
+
+
+def test_methods_refuse_what_numpys_refuse() -> None:
+    y = xt.asarray([1.5, 2.0])
+    with pytest.raises(TypeError, match="^astype: dtype must be one that float64 can be cast to by 'safe', got int32"):
+        y.astype("i4", casting="safe")
+    with pytest.raises(ValueError, match="^astype: x must hold values that are the same in int32"):
+        y.astype("i4", casting="same_value")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
+        y.sum(foo=1)
+
+
+def test_setflags() -> None:
+    y = xt.asarray([1.0, 2.0], copy=True)
+    other = y[:]
+    y.setflags(write=False)
+    y.setflags(align=True)
+    with pytest.raises(ValueError, match="read-only"):
+        y[0] = 5.0
+    other[0] = 7.0
+    assert y.tolist() == [7.0, 2.0]
+    with pytest.raises(ValueError, match="^setflags: write must be None or False"):
+        y.setflags(write=True)
+
+
+# ---- lists with tensors in them
+
+LISTS: dict[str, Form] = {
+    "beside an operator": lambda x, np: (x + [x[1], 2.0]).sum(),
+    "beside a constant": lambda x, np: (np.asarray([1.0, 2.0]) * [x[0], x[1]] * x[0]).sum(),
+    "in a product": lambda x, np: x @ [x[0], 1.0],
+    "reduced": lambda x, np: np.max([x[0], x[1]]),
+    "chosen": lambda x, np: np.where(x > 0, [x[1], x[0]], x).sum(),
+    "nested": lambda x, np: (x * ((x[1],), (2.0,))).sum(),
+    "joined": lambda x, np: np.concatenate([[x[0] * 2, 1.0], x]).sum(),
+    "a matrix": lambda x, np: np.linalg.det([[x[0], 0.5], [0.5, x[1]]]),
+    "in place": lambda x, np: written(np, x, lambda y: y.__iadd__([x[0], x[1]])),
+    "assigned": lambda x, np: written(np, x, lambda y: y.__setitem__(slice(None), [x[1], -x[0]])),
+    "assigned, as a tuple": lambda x, np: written(np, x, lambda y: y.__setitem__(slice(None), (x[1], x[0] ** 2))),
+}
+
+
+def written(np: Any, x: Any, write: Callable[[Any], Any]) -> Any:
+    y = np.zeros(2)
+    write(y)
+    return (y * y * x).sum()
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_gradients_through_lists(name: str) -> None:
+    function, point = LISTS[name], numpy.asarray([1.5, 2.5])
+    expected = numpy.zeros(2)
+    for place in range(2):
+        step = numpy.zeros(2)
+        step[place] = 1e-6
+        expected[place] = (function(point + step, numpy) - function(point - step, numpy)) / 2e-6
+    x = xt.asarray(point.copy())
+    found = xt.grad(lambda x: function(x, np))
+    numpy.testing.assert_allclose(found(x).numpy(), expected, rtol=1e-7, atol=1e-7)
+    fused = xt.fuse(found)
+    for _ in range(3):
+        numpy.testing.assert_allclose(fused(x).numpy(), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_lists_of_constants_are_captured() -> None:
+    fused = xt.fuse(lambda x, y: x * [y[0], 2.0] + [1.0, y[1]])
+    x, y = xt.asarray([1.0, 2.0]), xt.asarray([3.0, 4.0])
+    with xt.options(engine="llvm"):
+        for _ in range(3):
+            assert fused(x, y).tolist() == [4.0, 8.0]
+            y += 0.0
+        assert not fused.why(x, y)
+        y[...] = xt.asarray([5.0, 6.0])
+        assert fused(x, y).tolist() == [6.0, 10.0]
+
+
+def test_a_jacobian_of_a_right_hand_side() -> None:
+    def rhs(x: xt.Tensor) -> xt.Tensor:
+        dy = np.zeros(2)
+        dy[:] = [x[1], -x[0]]
+        return dy
+
+    assert xt.jacobian(rhs)(xt.ones(2)).tolist() == [[0.0, 1.0], [-1.0, 0.0]]
+
+
+# ---- dtypes, orders, errors
+
+
+@pytest.mark.parametrize("dtype", [">u2", ">i4", ">f4", "<u2", numpy.dtype(">u2")])
+def test_views_in_foreign_byte_order_are_converted(dtype: Any) -> None:
+    raw = bytes(range(8))
+    theirs = numpy.frombuffer(raw, numpy.uint8).view(dtype)
+    ours = np.frombuffer(raw, dtype=np.uint8).view(dtype)
+    same(ours, theirs.astype(theirs.dtype.newbyteorder("=")))
+    if not numpy.dtype(dtype).isnative:
+        with pytest.raises(ValueError, match="read-only"):
+            ours[0] = 1
+
+
+@pytest.mark.parametrize("value", [300, -1, 5, -200, 70_000, 2**40, 128, -128])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "float32"])
+def test_where_takes_the_bits_of_integers(dtype: str, value: int) -> None:
+    mask, x = numpy.asarray([False, True] * 10_000), numpy.zeros(20_000, dtype)
+    theirs = numpy.where(mask, x, value)
+    fused = xt.fuse(lambda mask, x: np.where(mask, x, value))
+    for _ in range(3):
+        same(fused(xt.asarray(mask), xt.asarray(x)), theirs)
+    same(np.where(xt.asarray(mask), xt.asarray(x), value), theirs)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (120, 130)])
+@pytest.mark.parametrize("order", ["K", "A", "C", "F"])
+def test_arrays_like_others_lie_like_them(shape: tuple[int, int], order: str) -> None:
+    ours, theirs = np.ones((*shape, 2)).transpose(2, 1, 0), numpy.ones((*shape, 2)).transpose(2, 1, 0)
+    for name in ("empty_like", "zeros_like", "ones_like"):
+        for cut in (slice(None), slice(None, None, -1)):
+            like = getattr(np, name)(ours[:, cut], order=order)
+            assert like.strides == getattr(numpy, name)(theirs[:, cut], order=order).strides
+    assert np.full_like(ours, 2.0, order=order).strides == numpy.full_like(theirs, 2.0, order=order).strides
+    assert np.ones_like(ours.transpose(1, 0, 2)).strides == numpy.ones_like(theirs.transpose(1, 0, 2)).strides
+    assert np.zeros_like(ours, shape=(2, 3)).strides == (24, 8)
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "cholesky", "eigh", "slogdet"])
+def test_matrices_that_are_not_square_are_an_error_of_linear_algebra(name: str) -> None:
+    for shape in ((2, 3), (3,)):
+        with pytest.raises(numpy.linalg.LinAlgError, match=f"^{name}: x must "):
+            getattr(np.linalg, name)(np.ones(shape))
+
+
+def test_only_functions_have_gradients() -> None:
+    for transform in (xt.grad, xt.value_and_grad):
+        with pytest.raises(TypeError, match=f"^{transform.__name__}: f must be callable, got int"):
+            transform(3)  # type: ignore[arg-type]
+
+
+# ---- random numbers
+
+DRAWS: dict[str, Form] = {
+    "random, out": lambda g, np: g.random(out=np.zeros((2, 3))),
+    "random, size and out": lambda g, np: g.random(3, out=np.zeros(3)),
+    "standard_normal, out": lambda g, np: g.standard_normal(3, "f4", np.zeros(3, dtype="f4")),
+    "standard_exponential, method": lambda g, np: g.standard_exponential(9, method="inv"),
+    "standard_exponential, out": lambda g, np: g.standard_exponential(out=np.zeros(3), dtype="f8"),
+    "standard_gamma": lambda g, np: g.standard_gamma(np.asarray([1.0, 2.0]), out=np.zeros(2)),
+}
+BOTH: dict[str, Form] = {
+    "standard_gamma": lambda g, np: g.standard_gamma(2.0, 5, dtype="f4"),
+    "standard_cauchy": lambda g, np: g.standard_cauchy(3),
+    "rayleigh": lambda g, np: g.rayleigh(2.0, 3),
+    "weibull": lambda g, np: g.weibull(2.0, 3),
+    "pareto": lambda g, np: g.pareto(np.asarray([2.0, 3.0])),
+    "power": lambda g, np: g.power(2.0, 3),
+    "wald": lambda g, np: g.wald(1.0, 2.0, 3),
+    "vonmises": lambda g, np: g.vonmises(0.1, 2.0, 3),
+    "f": lambda g, np: g.f(3, 4, 3),
+    "noncentral_chisquare": lambda g, np: g.noncentral_chisquare(3, 4.0, 3),
+    "negative_binomial": lambda g, np: g.negative_binomial(3, 0.4, 3),
+    "hypergeometric": lambda g, np: g.hypergeometric(10, 5, 4, 3),
+    "zipf": lambda g, np: g.zipf(3.0, 3),
+    "logseries": lambda g, np: g.logseries(0.5, 3),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_generators_take_what_numpys_take(name: str) -> None:
+    same(DRAWS[name](np.random.default_rng(0), np), DRAWS[name](numpy.random.default_rng(0), numpy))
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_distributions_have_numpys_streams(name: str) -> None:
+    theirs = BOTH[name](numpy.random.default_rng(0), numpy)
+    for generator in (np.random.default_rng(0), xt.random.default_rng(0)):
+        same(BOTH[name](generator, xt), theirs)
+
+
+def test_lists_and_numpys_arrays_are_shuffled() -> None:
+    for given in ([1, 2, 3, 4], numpy.arange(6)):
+        ours, theirs = given.copy(), given.copy()
+        xt.random.default_rng(0).shuffle(ours)
+        numpy.random.default_rng(0).shuffle(theirs)
+        assert list(ours) == list(theirs)

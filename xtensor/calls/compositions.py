@@ -20,14 +20,9 @@ from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor
 from .record import enter, exposed_memory, pays_at_once, read_later, worth_recording
+from .small import PLAIN, REMEMBERED, Small
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Kinds of arguments that one function remembers.
-REMEMBERED = 256
-
-# Constants that are equal only where nobody can tell them apart, but for what `_kinds` does about floats and tuples.
-_PLAIN = frozenset((int, bool, str, type(None)))
 
 
 def macro(function: F, /) -> F:
@@ -38,9 +33,13 @@ def macro(function: F, /) -> F:
     """
     plain: Callable[..., Tensor] = function
     known: dict[Any, Macro | None] = {}
+    small = Small(plain)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:
+        found_small = small.call(args, kwargs)
+        if found_small is not None:
+            return found_small
         kinds = None if thin_closed[0] else _kinds(args, kwargs)
         if kinds is None and not thin_closed[0]:
             exposed = exposed_memory((*args, *kwargs.values()))
@@ -85,7 +84,7 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
             key += (value.dtype.num, value.shape, inputs.setdefault(value, len(inputs)))
         elif kind is float:
             key.append(x.hex())  # -0.0 is not 0.0
-        elif kind in _PLAIN or (kind is tuple and all(type(one) is int for one in x)):
+        elif kind in PLAIN or (kind is tuple and all(type(one) is int for one in x)):
             key += (kind, x)
         else:
             return None

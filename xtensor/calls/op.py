@@ -61,6 +61,7 @@ from .record import (
     enter,
     exposed_memory,
     is_node,
+    native_up_to,
     others_write,
     pays_at_once,
     pays_to_wait,
@@ -261,7 +262,7 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
     natives = []
     for x in operands:
         if type(x) is Tensor:
-            native = _native_up_to(x, most)
+            native = native_up_to(x, most)
             if native is None:
                 return None
             natives.append(native)
@@ -276,22 +277,6 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
         return np.asarray(call(op.cpu_kernel, *natives))
     except REFUSED:
         return None  # the long way says what is wrong
-
-
-def _native_up_to(x: Tensor, most: int) -> Native | None:
-    """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
-    data = x._data
-    if type(data) is np.ndarray:
-        return data if data.nbytes <= most else None
-    if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone
-        return None
-    blob = data if type(data) is TBlob else data.blob
-    if blob is None:
-        return None
-    native = x.thin() if x._step is None else None
-    if native is None:
-        native = blob.native()
-    return native if type(native) is np.ndarray else None
 
 
 _INT = frozenset((int,))
@@ -354,7 +339,7 @@ def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor
     if type(x) is not Tensor or thin_closed[0]:
         return None
     steps = steps_of((x,))
-    native = None if steps is None else _native_up_to(x, DIRECT_BELOW)
+    native = None if steps is None else native_up_to(x, DIRECT_BELOW)
     if native is None or not native.size:
         return None
     reduced = reduce_small(kernel, native, given)
@@ -444,7 +429,7 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """
     if thin_closed[0] or type(x) is not Tensor:
         return None
-    native = _native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
+    native = native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
     if native is None or not native.size:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}

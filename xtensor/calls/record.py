@@ -20,7 +20,7 @@ from ..graph.node import COMBINING, NO_PARAMS, NOTHING_PENDING, Node, Part, coun
 from ..plan.costs import DIRECT_BELOW, DIRECT_BYTES
 from ..run.executor import evaluate, ledger, seen_later
 from ..storage.blob import TBlob
-from ..storage.storage import Storage
+from ..storage.storage import Native, Storage
 from ..tensor.face import CPU_DEVICE, Tensor, face
 
 if TYPE_CHECKING:
@@ -119,6 +119,22 @@ def _read(x: Tensor) -> Node | TBlob | None:
             return value
         value = x._data = value.blob
     return value if type(value) is TBlob else None
+
+
+def native_up_to(x: Tensor, most: int) -> Native | None:
+    """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
+    data = x._data
+    if type(data) is np.ndarray:
+        return data if data.nbytes <= most else None
+    if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone
+        return None
+    blob = data if type(data) is TBlob else data.blob
+    if blob is None:
+        return None
+    native = x.thin() if x._step is None else None
+    if native is None:
+        native = blob.native()
+    return native if type(native) is np.ndarray else None
 
 
 def is_node(x: Tensor) -> bool:

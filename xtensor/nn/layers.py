@@ -76,8 +76,17 @@ def _check_classes(native: Native, count: int, function: str, argument: str, ign
 
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:
     """Return booleans over `count` classes along an axis, where x has length 1: whether an element is that class."""
-    narrow = xt.astype(x, xt.int32, copy=False)  # 4 bytes as float32, so that loops over both keep their width
-    return narrow == along(xt.arange(count, dtype=xt.int32, device=x.device), axis, x.ndim)
+    return is_of(x, classes_of(x, count, axis))
+
+
+def classes_of(x: Tensor, count: int, axis: int) -> Tensor:
+    """Return the numbers of `count` classes along an axis of x."""
+    return along(xt.arange(count, dtype=xt.int32, device=x.device), axis, x.ndim)
+
+
+def is_of(x: Tensor, classes: Tensor) -> Tensor:
+    """Return whether elements are of classes, which lie along an axis where x has length 1."""
+    return xt.astype(x, xt.int32, copy=False) == classes  # 4 bytes as float32: loops over both keep their width
 
 
 def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = None, axis: int = -1) -> Tensor:

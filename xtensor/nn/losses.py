@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from ..autograd.rules import xt
 from ..autograd.tape import OFF, differentiable, is_recording, recording
@@ -18,7 +18,7 @@ from ..calls.library import on
 from ..tensor.face import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
-from .layers import check_classes, is_class
+from .layers import check_classes, classes_of, is_class, is_of
 from .normalisers import largest, softmax
 
 __all__ = [
@@ -135,18 +135,35 @@ def _by_logits(
     smoothing: float,
 ) -> Tensor:
     """softmax(x) less the target's probabilities; where that is differentiated again, of x alone."""
+    classes = classes_of(x, x.shape[axis], axis)
+    if is_recording():
+        return _less_target(g, softmax(x, axis=axis), None, target, classes, axis, ignored, reduction, smoothing)
+    return _less_target(g, powers, total, target, classes, axis, ignored, reduction, smoothing)
+
+
+@macro
+def _less_target(
+    g: Tensor,
+    powers: Tensor,
+    total: Tensor | None,
+    target: Tensor,
+    classes: Tensor,
+    axis: int,
+    ignored: int,
+    reduction: str,
+    smoothing: float,
+) -> Tensor:
+    """Return the cotangent of logits. powers: their probabilities, or with `total` what these are times that."""
     target = xt.expand_dims(target, axis=axis)
     counts = target != ignored
     if reduction == "mean":
-        g = g / xt.sum(xt.astype(counts, x.dtype))
+        g = g / xt.sum(xt.astype(counts, powers.dtype))
     elif reduction == "none":
         g = xt.expand_dims(g, axis=axis)
     g = xt.where(counts, g, 0)
-    share = smoothing / x.shape[axis]
-    at_target = xt.where(
-        is_class(target, x.shape[axis], axis), g * (1 - smoothing + share), g * share if smoothing else 0
-    )
-    return (g * softmax(x, axis=axis) if is_recording() else powers * (g / total)) - at_target
+    share = smoothing / powers.shape[axis]
+    at_target = xt.where(is_of(target, classes), g * (1 - smoothing + share), g * share if smoothing else 0)
+    return (g * powers if total is None else powers * (g / total)) - at_target
 
 
 @differentiable(x=_by_logits)
@@ -225,6 +242,8 @@ def _of_classes(
     check_classes(target, x.shape[axis], function, "target", ignored)
     target = xt.expand_dims(target, axis=axis)
     picked = _picked(x, target, axis)
+    if weight is None and not smoothing:
+        return _of_picked(picked, *(sums or (None, None)), target, axis, ignored, reduction)
     loss = -picked if sums is None else sums[1] - (picked - sums[0])
     weights = None if weight is None else _weight_of(weight, x, axis, function)
     share = None if weights is None else _picked(xt.broadcast_to(weights, x.shape), target, axis)
@@ -241,13 +260,34 @@ def _of_classes(
     return xt.sum(loss) / xt.sum(divisor)
 
 
+@macro
+def _of_picked(
+    picked: Tensor, most: Tensor | None, logs: Tensor | None, target: Tensor, axis: int, ignored: int, reduction: str
+) -> Tensor:
+    """Return the loss for elements at the target's classes, all of one weight. most, logs: as `sums` of others."""
+    counts = target != ignored
+    loss = xt.where(counts, -picked if logs is None else logs - (picked - most), 0)
+    if reduction != "mean":
+        return xt.squeeze(loss, axis=axis) if reduction == "none" else xt.sum(loss)
+    return xt.sum(loss) / xt.sum(xt.astype(counts, picked.dtype))
+
+
 @differentiable(x=lambda g, target, axis, like: xt.where(is_class(target, like.shape[axis], axis), g, 0))
 def _picked(x: Tensor, target: Tensor, axis: int) -> Tensor:
     """Return the elements of x at the target's classes, which lie along an axis of length 1; any for a class that does
     not exist.
     """
-    known = xt.where(xt.logical_and(target >= 0, target < x.shape[axis]), target, 0)
-    return on((x, known), "cross_entropy", lambda xp, a, i: xp.take_along_axis(a, i.astype("int64"), axis=axis))
+    return on(
+        (x, _within(target, x.shape[axis])),
+        "cross_entropy",
+        lambda xp, a, i: xp.take_along_axis(a, i.astype("int64"), axis=axis),
+    )
+
+
+@macro
+def _within(target: Tensor, count: int) -> Tensor:
+    """Return classes, 0 for one that does not exist."""
+    return cast(Tensor, xt.where(xt.logical_and(target >= 0, target < count), target, 0))
 
 
 def _of_probabilities(

@@ -25,11 +25,13 @@ def largest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
         return xt.zeros(shape, dtype=x.dtype, device=x.device)
 
 
+@macro
 def _softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
     weighted = g * y
     return weighted - y * xt.sum(weighted, axis=axis, keepdims=True)
 
 
+@macro
 def _log_softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
     return g - xt.exp(y) * xt.sum(g, axis=axis, keepdims=True)
 
@@ -43,7 +45,7 @@ def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return spread(g, x, axis, keepdims) * (powers / xt.sum(powers, axis=axis, keepdims=True))
 
 
-@differentiable(x=_softmax_back)
+@differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))
 @macro
 def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return exp(x) over its sum along the axis, or axes.
@@ -57,7 +59,7 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     return powers / xt.sum(powers, axis=axes, keepdims=True)
 
 
-@differentiable(x=_log_softmax_back)
+@differentiable(x=lambda g, y, axis: _log_softmax_back(g, y, axis))
 @macro
 def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return log(softmax(x)), without the rounding of small probabilities to 0.

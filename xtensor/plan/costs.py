@@ -236,6 +236,10 @@ REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 # places more than to make it.
 BETWEEN, SHOWN = 6e-6, 1e-5
 
+# Calls of a composition with small arrays of a kind after which its steps become a schedule: each takes 25 to 150 us
+# step by step and 10 to 20 so; preparing takes some 5 ms, 60 where machine code is not on the disk yet.
+PREPARED_AFTER = 64
+
 # What a convolution and its kin cost more by themselves than in a schedule, where nothing is checked and chosen. (Two
 # of 2 x 12 x 10 x 11 by 3 x 3 with what is between them: 137 us, 92 in a schedule.)
 PREPARED = 2e-5

@@ -59,8 +59,10 @@ def schedule_of(
     return schedule
 
 
-def prepared(work: Work, results: Sequence[int]) -> Schedule:
-    """Return work as a schedule that returns the values of these numbers."""
+def prepared(work: Work, results: Sequence[int], *, is_again: bool = False) -> Schedule:
+    """Return work as a schedule that returns the values of these numbers. is_again: whether it will come again and
+    again with the same scalars.
+    """
     with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)) if observers else nullcontext():
         for number in work.plan.kept:
             if work.metas[number].nbytes >= LARGE and number not in work.into:
@@ -71,8 +73,8 @@ def prepared(work: Work, results: Sequence[int]) -> Schedule:
         leaves = [*work.leaves, *[Leaf(number, place) for place, number in enumerate(work.into, given)]]
         builder = Builder(work.device, work.limits, given + len(work.into))
         where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
-        builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=False)
-        return builder.schedule(results)
+        builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=is_again)
+        return builder.schedule(results, keeps_arena=is_again)
 
 
 class Builder:

@@ -1,0 +1,179 @@
+"""Compositions of small arrays: from some call on one schedule of machine code, with the values of the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.calls.small import Small, _Ready
+from xtensor.codegen.cpu.compile import host
+from xtensor.plan.costs import PREPARED_AFTER
+
+needs_code = pytest.mark.skipif(host() is None, reason="needs llvmlite")
+
+FORMS: dict[str, Callable[..., Any]] = {
+    "gelu": xt.nn.gelu,
+    "silu": xt.nn.silu,
+    "elu": lambda x: xt.nn.elu(x, 0.5),
+    "leaky_relu": lambda x: xt.nn.leaky_relu(x, negative_slope=0.1),
+    "softmax": xt.nn.softmax,
+    "softmax over two axes": lambda x: xt.nn.softmax(x, axis=(0, 1)),
+    "log_softmax": lambda x: xt.nn.log_softmax(x, axis=0),
+    "layer_norm": lambda x: xt.nn.layer_norm(x, weight=x[0], bias=x[1]),
+    "mse_loss": lambda x: xt.nn.mse_loss(x, x[::-1]),
+    "cross_entropy": lambda x: xt.nn.cross_entropy(x, xt.arange(x.shape[0]) % x.shape[1]),
+    "expit": xt.special.expit,
+}
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What is prepared while a test runs."""
+    found: list[Any] = []
+    prepare = Small._prepared
+
+    def noting(self: Small, *given: Any, **options: Any) -> _Ready | None:
+        found.append(prepare(self, *given, **options))
+        return found[-1]
+
+    monkeypatch.setattr(Small, "_prepared", noting)
+    yield found
+
+
+def given(shape: tuple[int, ...], dtype: str, call: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(call).standard_normal(shape).astype(dtype)
+
+
+@needs_code
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", FORMS)
+def test_values_are_those_of_the_steps(name: str, dtype: str, prepared: list[Any]) -> None:
+    """Other elements and other memory at each call; steps are those of plain calls."""
+    form, shape = FORMS[name], (6, 13)
+    held = []
+    for call in range(PREPARED_AFTER + 4):
+        native = given(shape, dtype, call)
+        found = form(xt.asarray(native, copy=True))
+        with xt.options(lazy="never"):
+            steps = form(xt.asarray(native, copy=True))
+        assert (found.shape, found.dtype, found.ndim) == (steps.shape, steps.dtype, steps.ndim)
+        tolerance = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(found.numpy(), steps.numpy(), rtol=tolerance, atol=tolerance)
+        held.append((found, steps.numpy().copy()))
+    assert prepared
+    assert all(type(one) is _Ready for one in prepared)
+    for found, steps in held:  # each result has memory of its own
+        np.testing.assert_allclose(found.numpy(), steps, rtol=1e-5, atol=1e-5)
+
+
+def call_until_prepared(form: Callable[..., Any], *operands: Any) -> Any:
+    for _ in range(PREPARED_AFTER):
+        found = form(*operands)
+    return found
+
+
+@needs_code
+def test_layouts_and_constants_are_kinds_of_their_own(prepared: list[Any]) -> None:
+    native = given((4, 6), "float64", 0)
+    x = xt.asarray(native, copy=True)
+    for seen in (x, x.T, x[:, ::2], x[::-1], x[1], xt.broadcast_to(x[0], (3, 6))):
+        for slope in (0.25, -0.0, 0.0):
+            found = call_until_prepared(lambda x, slope=slope: xt.nn.leaky_relu(x, slope), seen)
+            found = xt.nn.leaky_relu(seen, slope)
+            expected = np.where(seen.numpy() > 0, seen.numpy(), seen.numpy() * slope)
+            np.testing.assert_array_equal(found.numpy(), expected)
+            np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(expected))
+    assert len(prepared) == 18
+
+
+@needs_code
+def test_views_of_arguments_are_read_anew(prepared: list[Any]) -> None:
+    """A weight is looked at as a view with more axes: what it holds at each call counts, and no other memory."""
+    x, weights = xt.asarray(given((3, 4), "float64", 0), copy=True), [xt.ones(4) * n for n in range(1, 4)]
+    call_until_prepared(lambda: xt.nn.layer_norm(x, weight=weights[0]))
+    assert type(prepared[-1]) is _Ready
+    for n, weight in enumerate(weights, 1):
+        np.testing.assert_allclose(
+            xt.nn.layer_norm(x, weight=weight).numpy(), n * xt.nn.layer_norm(x).numpy(), rtol=1e-13
+        )
+    weights[0][...] = 7.0
+    np.testing.assert_allclose(
+        xt.nn.layer_norm(x, weight=weights[0]).numpy(), 7 * xt.nn.layer_norm(x).numpy(), rtol=1e-13
+    )
+
+
+@needs_code
+def test_gradients_stay(prepared: list[Any]) -> None:
+    x = xt.asarray(given((3, 4), "float64", 0), copy=True)
+    weights = xt.asarray(given((3, 4), "float64", 1), copy=True)
+    slope = xt.grad(lambda x: xt.sum(weights * xt.nn.silu(xt.nn.softmax(x))))
+    before = slope(x).numpy().copy()
+    for form in (xt.nn.softmax, xt.nn.silu):
+        call_until_prepared(form, x)
+    call_until_prepared(slope, x)
+    assert any(type(one) is _Ready for one in prepared)
+    np.testing.assert_allclose(slope(x).numpy(), before, rtol=1e-12)
+    twice = xt.grad(lambda x: xt.sum(slope(x) ** 2))
+    numeric = [
+        (np.sum(slope(x + step).numpy() ** 2) - np.sum(slope(x - step).numpy() ** 2)) / 2e-5
+        for step in 1e-5 * np.eye(12).reshape(12, 3, 4)
+    ]
+    np.testing.assert_allclose(twice(x).numpy().ravel(), numeric, rtol=1e-6, atol=1e-9)
+
+
+@needs_code
+def test_options_and_captures_go_their_own_way(prepared: list[Any]) -> None:
+    x = xt.asarray(given((3, 4), "float64", 0), copy=True)
+    call_until_prepared(xt.nn.silu, x)
+    count = len(prepared)
+    with xt.options(lazy="always"):
+        assert xt.nn.silu(x).is_pending
+    with xt.options(lazy="never"):
+        plain = xt.nn.silu(x)
+    np.testing.assert_allclose(xt.nn.silu(x).numpy(), plain.numpy(), rtol=1e-13)
+    fused = xt.fuse(lambda x: xt.nn.silu(x) * 2)
+    with xt.options(engine="llvm"):
+        for _ in range(3):
+            np.testing.assert_allclose(fused(x).numpy(), 2 * plain.numpy(), rtol=1e-13)
+        assert not fused.why(x)
+    assert len(prepared) == count
+
+
+def test_numbers_without_axes_stay_values() -> None:
+    """A loss is a value as any reduction's: it hashes, and is no array for `x[...] += 1`."""
+    x = xt.asarray(given((3, 4), "float64", 0), copy=True)
+    first = xt.nn.mse_loss(x, x * 2)
+    last = call_until_prepared(xt.nn.mse_loss, x, x * 2)
+    last = xt.nn.mse_loss(x, x * 2)
+    assert hash(last) == hash(last.item())
+    assert type(first) is type(last)
+    assert hash(first) == hash(first.item())
+    np.testing.assert_allclose(float(first), float(last), rtol=1e-14)
+
+
+def test_errors_are_those_of_every_call() -> None:
+    for _ in range(PREPARED_AFTER + 2):
+        with pytest.raises(TypeError, match="^softmax: x must be "):
+            xt.nn.softmax(xt.arange(3))
+        with pytest.raises(IndexError, match="^softmax: "):
+            xt.nn.softmax(xt.ones(3), axis=1)
+
+
+@needs_code
+def test_threads_compute_one_kind_at_once() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    natives = [given((5, 7), "float64", n) for n in range(8)]
+    call_until_prepared(xt.nn.softmax, xt.asarray(natives[0], copy=True))
+    expected = [np.exp(n) / np.exp(n).sum(-1, keepdims=True) for n in natives]
+
+    def work(n: int) -> bool:
+        x = xt.asarray(natives[n], copy=True)
+        return all(np.allclose(xt.nn.softmax(x).numpy(), expected[n], rtol=1e-13) for _ in range(200))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))

@@ -1,0 +1,158 @@
+"""Compositions of small arrays: after some calls of a kind their steps are one schedule of machine code.
+
+Called step by step, each of a dozen functions enters NumPy by itself; a schedule is prepared once for a kind of
+arguments, and then takes what one or two of these calls take. As with the engines (run/engines.py), that follows from
+how often a kind has come, so its bits do from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..autograd.tape import active, steps_of
+from ..base.caches import make_room
+from ..base.options import options, settings, thin_closed
+from ..graph.node import Node, pending_below
+from ..graph.number import value_of
+from ..plan.costs import DIRECT_BELOW, PREPARED_AFTER
+from ..run import executor
+from ..storage.blob import TBlob
+from ..storage.storage import Native, address_of
+from ..tensor.face import CPU_DEVICE, Tensor, face, is_value, valued
+from .record import native_up_to
+
+# Kinds of arguments that one function remembers.
+REMEMBERED = 256
+
+# Constants that are equal only where nobody can tell them apart, but for floats and tuples.
+PLAIN = frozenset((int, bool, str, type(None)))
+
+Kind = tuple[tuple[Any, ...], list[Native]]
+
+
+class _Given:
+    """An array as a schedule of machine code takes it."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, native: Native, after: int) -> None:
+        self._address = address_of(native) + after
+
+
+class _Ready:
+    """What computes a composition of arrays of a kind.
+
+    order: in which argument each of what its schedule is given lies, and how many bytes after its first element.
+    """
+
+    __slots__ = ("_is_value", "_order", "_scalars", "_schedule")
+
+    def __init__(
+        self, schedule: Any, order: Sequence[tuple[int, int]], scalars: Sequence[Any], *, is_value: bool
+    ) -> None:
+        self._schedule, self._order, self._scalars, self._is_value = schedule, order, scalars, is_value
+
+    def run(self, natives: Sequence[Native]) -> Tensor:
+        given: Any = [_Given(natives[place], after) for place, after in self._order]
+        with executor.turn():
+            (result,) = self._schedule.run(given, self._scalars)
+        return valued(face(result)) if self._is_value else face(result)
+
+
+class Small:
+    """The calls of a composition with small arrays.
+
+    Of each kind that has come it knows how often that was, then what computes it, None where that is not known.
+    """
+
+    def __init__(self, plain: Callable[..., Tensor]) -> None:
+        self._plain = plain
+        self._known: dict[Any, int | _Ready | None] = {}
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """Return the result of a call; None where it is to be made otherwise."""
+        found = None if thin_closed[0] else _kind_of(args, kwargs)
+        if found is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
+            return None
+        kind, natives = found
+        known = self._known.get(kind, 0)
+        if type(known) is _Ready:
+            return known.run(natives)
+        if type(known) is not int:
+            return None
+        if not known:
+            make_room(self._known, REMEMBERED)
+        self._known[kind] = known + 1
+        if known + 1 < PREPARED_AFTER:
+            return None
+        self._known[kind] = None  # what it calls itself is no call of this kind
+        result = self._plain(*args, **kwargs)
+        self._known[kind] = self._prepared(args, kwargs, natives, is_value=is_value(result))
+        return result
+
+    def _prepared(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], natives: list[Native], *, is_value: bool
+    ) -> _Ready | None:
+        """Return what computes calls of a kind; None where machine code does not, or reads what is no argument."""
+        from ..codegen.cpu.compile import host
+        from ..plan.fusion import plan_of
+        from ..plan.layouts import work_of
+        from ..plan.trace import Trace
+        from ..run.capture import with_kernels
+        from ..run.prepare import prepared
+        from ..run.schedule import Kernels
+
+        if host() is None:
+            return None
+        blobs = [TBlob.of(None, native, CPU_DEVICE) for native in natives]
+        faces = iter([face(blob) for blob in blobs])
+        given = [next(faces) if type(x) is Tensor else x for x in args]
+        named = {name: next(faces) if type(x) is Tensor else x for name, x in kwargs.items()}
+        with options(lazy="always"):
+            node: Any = self._plain(*given, **named)._data
+        if type(node) is not Node or node.blob is not None:
+            return None
+        trace = Trace(pending_below([node]), [node])
+        order = [_place_of(value, blobs) for value in trace.values if type(value) is TBlob]
+        if None in order:
+            return None
+        plan = plan_of(trace)
+        work = work_of(trace, plan, None, with_kernels(settings(), CPU_DEVICE))
+        schedule = prepared(work, sorted(plan.kept), is_again=True)
+        if len(plan.kept) != 1 or not all(isinstance(one, Kernels) for one in schedule.instructions):
+            return None
+        scalars = [value_of(value) for value in trace.values if type(value) not in (Node, TBlob)]
+        return _Ready(schedule, order, scalars, is_value=is_value)
+
+
+def _place_of(value: TBlob, blobs: Sequence[TBlob]) -> tuple[int, int] | None:
+    """Return in which argument a value lies, and how many bytes after its first element; None where it lies in none, or
+    in several: what a composition has computed by itself may differ in another call.
+    """
+    same = [place for place, blob in enumerate(blobs) if value is blob]
+    found = same or [place for place, blob in enumerate(blobs) if value.overlaps(blob)]
+    return (found[0], value.address - blobs[found[0]].address) if len(found) == 1 else None
+
+
+def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
+    """Return what calls have in common that a schedule can compute, and the arrays; None where one is not there, is
+    large, or something else than a constant stands beside them.
+    """
+    kind: list[Any] = [*kwargs]
+    natives: list[Native] = []
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        of = type(x)
+        if of is Tensor:
+            native = native_up_to(x, DIRECT_BELOW)
+            if native is None or not native.size or not native.flags.aligned:
+                return None
+            kind += (native.dtype.num, native.shape, native.strides)
+            natives.append(native)
+        elif of is float:
+            kind.append(x.hex())  # -0.0 is not 0.0
+        elif of in PLAIN or (of is tuple and all(type(one) is int for one in x)):
+            kind += (of, x)
+        else:
+            return None
+    return (tuple(kind), natives) if natives else None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import prod
 from operator import attrgetter
 from sys import getrefcount
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..base.options import thin_closed
 from ..graph.node import Node
+from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.pool import is_alone
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, small
+from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from .rules import xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
 
@@ -183,7 +186,12 @@ def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     seen: the identities of those given away already.
     """
     if g.shape != step.shape:
-        return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
+        native = None if thin_closed[0] else small(g)
+        if native is None or prod(step.shape) * native.itemsize > DIRECT_BELOW:
+            return cast(Tensor, xt.positive(xt.broadcast_to(g, step.shape)))
+        filled = np.empty(step.shape, native.dtype)
+        filled[...] = native
+        return wrap(filled, CPU_DEVICE)
     if id(g) in seen or not _is_own(g):
         g = xt.positive(g)
     seen.add(id(g))

@@ -463,6 +463,24 @@ def remember_elementwise(
             given[wanted] = Kept(x, steps[place]) if type(x) is Tensor else _kept(x)
 
 
+_NUMBERS = frozenset((int, float, bool, complex))
+
+
+def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a few looks are enough to say that no argument has a gradient: the commonest case."""
+    if histories[0] or thin_closed[0]:
+        return False
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        if type(x) is Tensor:
+            if x._step is not None:
+                return False
+        elif isinstance(x, (list, tuple)):
+            for one in x:
+                if one._step is not None if type(one) is Tensor else type(one) not in _NUMBERS:
+                    return False
+    return True
+
+
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
     """Declare the derivative of a function that is no row of elementwise functions or reductions.
 
@@ -477,7 +495,7 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not active[0] or not _mode.get():
+            if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
             names, first, several, defaults, sequences = _signature(function)
             if not _SEQUENCES.isdisjoint(map(type, (*args, *kwargs.values()))):

@@ -19,7 +19,7 @@ from ..devices.cpu import CPU, WAYS, quickly
 from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.blob import TBlob
-from ..storage.storage import Native, watchers, watching
+from ..storage.storage import Native, histories, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, valued, wrap
 from ..tensor.operands import Operand, common_device
 
@@ -63,9 +63,10 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
 def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) -> Any:
     """Return what a function of NumPy's makes of arrays of thin faces as a tensor or a tuple of them.
 
-    None where it refuses them, as the long way says what is wrong, and where gradients are taken down.
+    None where it refuses them, as the long way says what is wrong, and where memory may have a gradient: thin faces
+    have none themselves.
     """
-    if observers or (active[0] and is_recording()):
+    if observers or (histories[0] and is_recording()):
         return None
     try:
         return _owned_all((CPU.call if _make_way(natives) else quickly)(function, *given), natives, CPU_DEVICE)

@@ -50,7 +50,6 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
-from . import compositions
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .library import captured_call, native_of
@@ -70,6 +69,7 @@ from .record import (
     recorded_before,
     worth_recording,
 )
+from .small import REMEMBERED
 
 # Every row, by name: what tests, docs and the engines are driven by.
 REGISTRY: dict[str, Op] = {}
@@ -445,7 +445,7 @@ def _remember_reduction(
 ) -> None:
     """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
-        make_room(op.reduced, compositions.REMEMBERED)
+        make_room(op.reduced, REMEMBERED)
         op.reduced[x.shape, x.dtype.num, given] = found
 
 

@@ -114,8 +114,9 @@ class Small:
         if type(node) is not Node or node.blob is not None:
             return None
         trace = Trace(pending_below([node]), [node])
-        order = [_place_of(value, blobs) for value in trace.values if type(value) is TBlob]
-        if None in order:
+        read = [value for value in trace.values if type(value) is TBlob]
+        order = [one for one in [_place_of(value, blobs) for value in read] if one is not None]
+        if len(order) < len(read):
             return None
         plan = plan_of(trace)
         work = work_of(trace, plan, None, with_kernels(settings(), CPU_DEVICE))

@@ -61,6 +61,7 @@ def _erf(x: Element) -> Element:
     return primitive("copysign", where(a < 1.0, near, far), x)
 
 
+@macro  # as small arrays take dozens of steps
 @elementwise(REAL_FLOATING, element=_erf, derivative=lambda x: 2 / sqrt(pi) * xt.exp(-x * x))
 def erf(x: Operand, /) -> Tensor:
     """Return the error function of each element, the integral of 2 / sqrt(pi) exp(-t**2) from 0 to x."""

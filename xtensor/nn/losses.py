@@ -243,7 +243,8 @@ def _of_classes(
     target = xt.expand_dims(target, axis=axis)
     picked = _picked(x, target, axis)
     if weight is None and not smoothing:
-        return _of_picked(picked, *(sums or (None, None)), target, axis, ignored, reduction)
+        most, logs = sums or (None, None)
+        return _of_picked(picked, most, logs, target, axis, ignored, reduction)
     loss = -picked if sums is None else sums[1] - (picked - sums[0])
     weights = None if weight is None else _weight_of(weight, x, axis, function)
     share = None if weights is None else _picked(xt.broadcast_to(weights, x.shape), target, axis)

@@ -25,7 +25,7 @@ from ..devices.cpu import CPU, quickly
 from ..graph.number import is_traced
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
-from ..storage.storage import watchers, watching
+from ..storage.storage import histories, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, wrap
 from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
 from .casting import astype
@@ -124,7 +124,7 @@ def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
     kind = type(obj)
     if kind is list or kind is tuple:
         kinds = set(map(type, obj))
-        if Tensor in kinds and not (active[0] or thin_closed[0]):
+        if Tensor in kinds and not (histories[0] or thin_closed[0]):
             obj = [one._data if type(one) is Tensor else one for one in obj]
             kinds = set(map(type, obj)) - {np.ndarray}
         if not kinds <= _NUMBERS:

@@ -179,6 +179,29 @@ def test_gradients_and_rows_go_the_same_way() -> None:
     for one, other in zip(found, gradient(a, b[:, 0]), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-12)
     np.testing.assert_allclose(np.asarray(many), np.asarray(rows(stacks[0], stacks[1][..., 0])), rtol=1e-12)
+    each = [np.asarray(loss(one, other[:, 0])) for one, other in zip(stacks[0], stacks[1], strict=True)]
+    np.testing.assert_allclose(np.asarray(many), each, rtol=1e-12)
+    assert is_native(mapped)
+
+
+@pytest.mark.parametrize("in_axes", [(0, None), (None, 0), (0, 0)])
+@pytest.mark.parametrize("columns", [0, 1, 4])
+def test_equations_of_many_rows(in_axes: tuple[int | None, int | None], columns: int) -> None:
+    """Vectors are no matrices whose rows are as many; what is the same for all rows broadcasts."""
+    a, b = matrices("float64", 4, (4,))
+    b = b[..., 0] if not columns else xt.concat([b, b], axis=-1)[..., :columns]
+    given = [x if axis == 0 else x[1] for x, axis in zip((a, b), in_axes, strict=True)]
+    rows = xt.vmap(xt.linalg.solve, in_axes=in_axes)
+    fused = xt.fuse(rows)
+    each = [
+        np.linalg.solve(*[np.asarray(x if axis is None else x[n]) for x, axis in zip(given, in_axes, strict=True)])
+        for n in range(4)
+    ]
+    np.testing.assert_array_equal(np.asarray(rows(*given)), each)
+    with xt.options(engine="llvm"):
+        for _ in range(3):
+            np.testing.assert_array_equal(np.asarray(fused(*given)), each)
+    assert is_native(fused)
 
 
 def test_a_filter_of_small_matrices_is_one_call_of_machine_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
@@ -740,3 +741,37 @@ def test_no_rows() -> None:
     assert total.shape == (0,)
     assert xt.vmap(lambda v: v > 1)(x).dtype == xt.bool
     assert bool(xt.all(xt.grad(lambda w: xt.sum(xt.vmap(lambda v: v * w)(x)))(w) == 0))
+
+
+ALONG: dict[str, Callable[..., Any]] = {
+    "sort": lambda x, axis: xt.sort(x, axis=axis, descending=True),
+    "argsort": lambda x, axis: xt.argsort(x, axis=axis),
+    "cumulative_sum": lambda x, axis: xt.cumulative_sum(x, axis=axis, include_initial=True),
+    "cumulative_prod": lambda x, axis: xt.cumulative_prod(x, axis=axis),
+    "take_along_axis": lambda x, axis: xt.take_along_axis(x, xt.argsort(x, axis=axis), axis=axis),
+    "fft": lambda x, axis: xt.fft.fft(x, axis=axis, n=5),
+    "irfft": lambda x, axis: xt.fft.irfft(x, axis=axis),
+    "fftn": lambda x, axis: xt.fft.fftn(x, axes=(axis,)),
+    "rfftn": lambda x, axis: xt.fft.rfftn(x),
+    "fftshift": lambda x, axis: xt.fft.fftshift(x, axes=axis),
+    "fftshift of all axes": lambda x, axis: xt.fft.fftshift(x),
+    "roll of all elements": lambda x, axis: xt.roll(x, 2),
+    "slope of take_along_axis": lambda x, axis: xt.grad(
+        lambda one: xt.sum(xt.take_along_axis(one, xt.argsort(one, axis=axis), axis=axis)[:2] ** 2)
+    )(x),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("name", ALONG)
+def test_functions_along_axes_of_rows(name: str, axis: int) -> None:
+    """Their axes are those of a row, whatever stands in front, for functions of rows of rows too."""
+    x = xt.asarray(np.random.default_rng(0).standard_normal((3, 4, 4)))
+    each = xt.stack([ALONG[name](row, axis) for row in x])
+    rows = xt.vmap(lambda row: ALONG[name](row, axis))
+    np.testing.assert_array_equal(np.asarray(rows(x)), np.asarray(each))
+    nested = xt.vmap(rows)(xt.stack([x, x + 1]))
+    np.testing.assert_array_equal(np.asarray(nested[0]), np.asarray(each))
+    fused = xt.fuse(rows)
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(fused(x)), np.asarray(each))

@@ -44,8 +44,14 @@ if TYPE_CHECKING:
 # Reductions that find places.
 _SEARCHES = ("argmax", "argmin")
 
-# Functions of the library's of one matrix, which take stacks of them.
-_OF_STACKS = frozenset(("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "svd", "svdvals"))
+# Functions of the library's that take stacks of what they take: of one matrix, and along axes counted from the end.
+_OF_STACKS = frozenset(
+    (
+        *("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "solve", "svd", "svdvals"),
+        *("argsort", "cumulative_prod", "cumulative_sum", "sort", "take_along_axis"),
+        *("fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fftn", "ifftn", "rfftn", "irfftn", "fftshift", "ifftshift"),
+    )
+)
 
 # Why rows are computed one by one, where the function has changed what it finds: each row begins with what the last one
 # has left.
@@ -355,7 +361,10 @@ class _Lifted:
         """Return what a function of native arrays makes of each row. results: of one row."""
         both = [(isinstance(value.tensor, Tensor), value) for value in given]
         form = [(is_tensor, value.whole, None if is_tensor else value.tensor) for is_tensor, value in both]
-        call = partial(_row_by_row, function, self._rows, form, results, _takes_stacks(function, name))
+        takes_stacks = _takes_stacks(function, name)
+        call: Callable[..., Any] = partial(_row_by_row, function, self._rows, form, results, takes_stacks)
+        if takes_stacks and hasattr(cast(Any, function).func, "lapack") and _are_stacks(form, name):
+            call = cast(Any, function).func  # which a captured function may have as machine code
         try:
             found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
         except (ArithmeticError, LookupError, TypeError, ValueError):  # the function may know what to do for such a row
@@ -365,7 +374,9 @@ class _Lifted:
     def _check(self, step: Called, given: Sequence[Value]) -> None:
         """Take a check of each row, which raises ValueError."""
         form = [(True, value.whole, None) for value in given]
-        check = partial(_row_by_row, step.function, self._rows, form, (), False, None)
+        check = step.function
+        if not getattr(getattr(check, "func", None), "takes_stacks", False):
+            check = partial(_row_by_row, step.function, self._rows, form, (), False, None)
         blobs = [value.tensor.blob for value in given]
         with self._capture.inside():
             try:
@@ -525,6 +536,12 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
 def _takes_stacks(function: Callable[..., Any], name: str) -> bool:
     """Return whether a function takes the matrices of all rows as it does that of one."""
     return name in _OF_STACKS and getattr(function, "func", None) is not _row_by_row
+
+
+def _are_stacks(form: Sequence[tuple[bool, bool, Any]], name: str) -> bool:
+    """Return whether operands have the rows of a stack; equations and right sides broadcast."""
+    wholes = [whole for _, whole, _ in form]
+    return any(wholes) if name == "solve" else all(wholes)
 
 
 def _is_packed(meta: Meta) -> bool:

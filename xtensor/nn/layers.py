@@ -74,6 +74,9 @@ def _check_classes(native: Native, count: int, function: str, argument: str, ign
         raise IndexError(expected(function, argument, f"hold integers from 0 to {count - 1}", int(native[wrong][0])))
 
 
+_check_classes.takes_stacks = True  # type: ignore[attr-defined]  # of all rows at once (calls/batching.py)
+
+
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:
     """Return booleans over `count` classes along an axis, where x has length 1: whether an element is that class."""
     return is_of(x, classes_of(x, count, axis))

@@ -14,7 +14,6 @@ from ..autograd.tape import OFF, differentiable, is_recording, recording
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
-from ..calls.library import on
 from ..tensor.face import Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
@@ -278,11 +277,7 @@ def _picked(x: Tensor, target: Tensor, axis: int) -> Tensor:
     """Return the elements of x at the target's classes, which lie along an axis of length 1; any for a class that does
     not exist.
     """
-    return on(
-        (x, _within(target, x.shape[axis])),
-        "cross_entropy",
-        lambda xp, a, i: xp.take_along_axis(a, i.astype("int64"), axis=axis),
-    )
+    return cast(Tensor, xt.take_along_axis(x, _within(target, x.shape[axis]), axis=axis))
 
 
 @macro

@@ -252,7 +252,7 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tensor:
     """Transform along one axis."""
     x = as_tensor(x, name)
-    along = as_axis(axis, x.ndim, name)
+    along = as_axis(axis, x.ndim, name) - x.ndim  # from the end, as for stacks (calls/batching.py)
     check_choice(name, "norm", norm, _NORMS)
     if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
@@ -261,7 +261,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
 
 def _along(xp: Any, name: str, a: Any, n: int | None, axis: int, norm: Norm) -> Any:
     """Transform a native array along one axis."""
-    return _shared_out(_singly(getattr(xp.fft, name), name), name, a, n=n, axis=axis, norm=norm)
+    return _shared_out(_singly(getattr(xp.fft, name), name), name, a, n=n, axis=axis % a.ndim, norm=norm)
 
 
 # Which norm leaves a transform as it is, for those forward and those back.
@@ -315,9 +315,9 @@ def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Te
         transformed = x.ndim if s is None else len(s)
         if transformed > x.ndim:
             raise ValueError(expected(name, "s", f"have at most {x.ndim} lengths", tuple(s or ())))
-        along = tuple(range(x.ndim - transformed, x.ndim))
+        along = tuple(range(-transformed, 0))
     else:
-        along = as_axes(tuple(axes), x.ndim, name, "axes")
+        along = tuple([axis - x.ndim for axis in as_axes(tuple(axes), x.ndim, name, "axes")])
     if s is not None and len(s) != len(along):
         raise ValueError(expected(name, "s", f"have {len(along)} lengths", tuple(s)))
     return on(x, name, lambda xp, a: _one_by_one(xp, name, a, s, along, norm))
@@ -350,5 +350,6 @@ def _frequencies(name: str, n: int, d: float, dtype: Any, device: DeviceLike) ->
 
 def _shift(name: str, x: Any, axes: Any) -> Tensor:
     x = as_tensor(x, name)
-    along = as_axes(tuple(axes) if isinstance(axes, Sequence) else axes, x.ndim, name, "axes")
+    found = as_axes(tuple(axes) if isinstance(axes, Sequence) else axes, x.ndim, name, "axes")
+    along = tuple([axis - x.ndim for axis in found])
     return on(x, name, lambda xp, a: getattr(xp.fft, name)(a, axes=along))

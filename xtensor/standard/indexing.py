@@ -118,7 +118,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     another number of axes. Standard: Indexing Functions, take_along_axis.
     """
     x, indices = as_tensors("take_along_axis", x=x, indices=indices)
-    along = as_axis(axis, x.ndim, "take_along_axis")
+    along = as_axis(axis, x.ndim, "take_along_axis") - x.ndim  # from the end, as for stacks (calls/batching.py)
     INTEGER.check(indices.dtype, "take_along_axis", "indices")
     if x.ndim != indices.ndim:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
@@ -137,10 +137,13 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
     """Return zeros with g added at the indices of the matching 1-d slices along an axis."""
     where, backend = as_tensor(indices, "take_along_axis", "indices", g), g.device.backend
 
+    from_end = axis - g.ndim
+
     def put(xp: Any, native: Native, places: Native) -> Native:
-        result = backend.zeros((*native.shape[:axis], length, *native.shape[axis + 1 :]), native.dtype)
+        at = native.ndim + from_end
+        result = backend.zeros((*native.shape[:at], length, *native.shape[at + 1 :]), native.dtype)
         grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in native.shape)])
-        grid[axis] = places
+        grid[at] = places
         backend.add_at(result, tuple(grid), native)
         return result
 

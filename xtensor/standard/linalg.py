@@ -20,6 +20,7 @@ from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import CPU
 from ..devices.cpu import diagonal as native_diagonal
+from ..storage.storage import watchers
 from ..tensor.face import Tensor, thin_arrays
 from ..tensor.operands import as_tensor, as_tensors
 from . import factors
@@ -371,6 +372,9 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
     if rows != x1.shape[-1:]:
         raise ValueError(mismatch("solve", x1.shape, x2.shape, f"{x1.shape[-1]} equations, {rows} right sides"))
+    if watchers and x2.ndim == 1:  # rows of which would be taken for a matrix
+        column = on((x1, xt.expand_dims(x2, axis=-1)), "solve", _SOLVE)
+        return cast(Tensor, xt.squeeze(column, axis=-1))
     return on((x1, x2), "solve", _SOLVE)
 
 

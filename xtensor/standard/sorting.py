@@ -23,7 +23,7 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
     Raises AxisError. Standard: Sorting Functions, argsort.
     """
     x = as_tensor(x, "argsort")
-    axis = as_axis(axis, x.ndim, "argsort")
+    axis = as_axis(axis, x.ndim, "argsort") - x.ndim  # from the end, as for stacks (calls/batching.py)
     return on(x, "argsort", lambda xp, a: _order(xp, a, axis, descending, stable))
 
 
@@ -40,7 +40,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
     Raises AxisError. Standard: Sorting Functions, sort.
     """
     x = as_tensor(x, "sort")
-    axis = as_axis(axis, x.ndim, "sort")
+    axis = as_axis(axis, x.ndim, "sort") - x.ndim
     return on(x, "sort", lambda xp, a: _values(xp, a, axis, descending, stable))
 
 

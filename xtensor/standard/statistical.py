@@ -232,7 +232,7 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
     x = as_tensor(x, name)
     if axis is None and x.ndim != 1:
         raise ValueError(expected(name, "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
-    along = as_axis(0 if axis is None else axis, x.ndim, name)
+    along = as_axis(0 if axis is None else axis, x.ndim, name) - x.ndim  # from the end (calls/batching.py)
     target = None if dtype is None else canonical(dtype, name)
 
     def run(xp: Any, a: Any) -> Any:

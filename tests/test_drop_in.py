@@ -28,7 +28,11 @@ METHODS: dict[str, Form] = {
     "astype of values that stay": lambda y, np: np.floor(y).astype("i4", casting="same_value"),
     "sum where": lambda y, np: y.sum(0, where=[True, False, True]),
     "sum from": lambda y, np: y.sum(initial=3.0),
-    "sum, all by place": lambda y, np: y.sum(0, None, None, True),
+    "sum, all by place": lambda y, np: y.sum(0, None, None, True, 5.0, [[True], [False]]),
+    "max, all by place": lambda y, np: y.max(1, None, True, 0.5, y > -1),
+    "astype, order A": lambda y, np: y.T.astype("f4", order="A"),
+    "astype, order A of a row": lambda y, np: y[:, ::2].astype("f4", order="A"),
+    "astype of NaN that stays": lambda y, np: (y * np.nan).astype("f8", casting="same_value"),
     "prod where": lambda y, np: y.prod(where=y > 0),
     "mean where": lambda y, np: y.mean(1, where=[True, False, True]),
     "max from": lambda y, np: y.max(initial=9.0),
@@ -59,6 +63,25 @@ def test_methods_refuse_what_numpys_refuse() -> None:
         y.astype("i4", casting="same_value")
     with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
         y.sum(foo=1)
+
+
+def test_gradients_of_views_in_foreign_byte_order_are_an_error() -> None:
+    with pytest.raises(NotImplementedError, match="^view: no derivative"):
+        xt.grad(lambda x: xt.sum(x * x) + xt.sum(x.view(">f8")))(xt.asarray([1.0, 2.0]))
+
+
+def test_setflags_is_no_step_of_a_captured_function() -> None:
+    def function(x: xt.Tensor) -> xt.Tensor:
+        x.setflags(write=False)
+        return x + 1
+
+    fused = xt.fuse(function)
+    with xt.options(engine="llvm"):
+        for _ in range(3):
+            x = xt.asarray([1.0, 2.0], copy=True)
+            assert fused(x).tolist() == [2.0, 3.0]
+            assert not x.is_writeable
+        assert "(setflags)" in fused.why(xt.asarray([1.0, 2.0], copy=True))
 
 
 def test_setflags() -> None:
@@ -159,6 +182,11 @@ def test_where_takes_the_bits_of_integers(dtype: str, value: int) -> None:
     same(np.where(xt.asarray(mask), xt.asarray(x), value), theirs)
 
 
+def test_where_refuses_integers_of_more_than_64_bits() -> None:
+    with pytest.raises(OverflowError, match="^where: an integer must fit into 64 bits"):
+        np.where(xt.asarray([True] * 9000), xt.zeros(9000, dtype=xt.int8), 2**70)
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (120, 130)])
 @pytest.mark.parametrize("order", ["K", "A", "C", "F"])
 def test_arrays_like_others_lie_like_them(shape: tuple[int, int], order: str) -> None:
@@ -216,6 +244,11 @@ BOTH: dict[str, Form] = {
 @pytest.mark.parametrize("name", DRAWS)
 def test_generators_take_what_numpys_take(name: str) -> None:
     same(DRAWS[name](np.random.default_rng(0), np), DRAWS[name](numpy.random.default_rng(0), numpy))
+
+
+def test_generators_refuse_targets_of_another_dtype() -> None:
+    with pytest.raises(TypeError, match="^random: out must hold float32, got float64"):
+        np.random.default_rng(0).random(dtype="f4", out=np.zeros(3))
 
 
 @pytest.mark.parametrize("name", BOTH)

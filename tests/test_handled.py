@@ -47,13 +47,52 @@ def by_suppress(x: Any, at: Any, out: Any) -> Any:
     return out * 2
 
 
+class Counting:
+    """A manager of a `with` block that writes when it ends, and lets errors through."""
+
+    def __init__(self, out: Any) -> None:
+        self.out = out
+
+    def __enter__(self) -> Counting:
+        return self
+
+    def __exit__(self, *failure: object) -> bool:
+        self.out += 1
+        return False
+
+
+class Suppressing(Counting):
+    """One that suppresses errors, and writes nothing."""
+
+    def __exit__(self, *failure: object) -> bool:
+        return True
+
+
+def by_a_manager_that_writes(x: Any, at: Any, out: Any) -> Any:
+    with Counting(out):
+        return x[at] * 2
+
+
+def by_a_manager_that_suppresses(x: Any, at: Any, out: Any) -> Any:
+    out += 1
+    with Suppressing(out):
+        return x[at] * 2
+    return x[:2] * 0
+
+
 def in_a_helper(x: Any, at: Any, out: Any) -> Any:
     out += 1
     return by_except(x, at, out) + 1
 
 
+FUNCTIONS = (
+    *(by_except, by_any_except, by_finally, by_suppress, by_a_manager_that_writes, by_a_manager_that_suppresses),
+    in_a_helper,
+)
+
+
 @pytest.mark.parametrize("engine", ["llvm", "interpret"])
-@pytest.mark.parametrize("function", [by_except, by_any_except, by_finally, by_suppress, in_a_helper])
+@pytest.mark.parametrize("function", FUNCTIONS)
 def test_errors_are_handled_as_in_plain_calls(function: Callable[..., Any], engine: str) -> None:
     fused = xt.fuse(function)
     outs = xt.zeros(3), xt.zeros(3)

@@ -152,6 +152,9 @@ WRITES: dict[str, tuple[Any, tuple[int, ...]]] = {
     "putmask": (lambda np, y, v: np.putmask(y, np.asarray(MASK), v), (4,)),
     "place": (lambda np, y, v: np.place(y, np.asarray(MASK), v), (3,)),
     "put_along_axis": (lambda np, y, v: np.put_along_axis(y, np.asarray([[0, 2], [1, 0]]), v, 1), (2, 2)),
+    "put_along_axis, same for all rows": (lambda np, y, v: np.put_along_axis(y, np.asarray([[2, 0]]), v, 1), (2,)),
+    "put, a list": (lambda np, y, v: np.put(y, [1, 2], [v[0], v[1]]), (2,)),
+    "place, a list": (lambda np, y, v: np.place(y, np.asarray(MASK), [v[1], v[0], 0.0]), (2,)),
     "put_along_axis, first axis": (lambda np, y, v: np.put_along_axis(y, np.asarray([[0, 1, 0]]), v, 0), (1, 3)),
     "put_along_axis, flat": (lambda np, y, v: np.put_along_axis(y, np.asarray([0, 3]), v, None), (2,)),
 }
@@ -181,6 +184,22 @@ def test_gradients_of_writes(name: str) -> None:
     numpy.testing.assert_array_equal(written(np, *given).numpy(), written(numpy, x, v))
     for argument, found in enumerate(xt.grad(lambda x, v: (written(np, x, v) * xt.asarray(w)).sum(), (0, 1))(*given)):
         numpy.testing.assert_allclose(found.numpy(), slope(argument), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["put", "putmask", "place", "put_along_axis", "copyto"])
+def test_no_gradient_is_lost_in_an_array_of_numpys(name: str) -> None:
+    x, target = xt.asarray([1.5, 2.5], requires_grad=True), numpy.zeros(2)
+    given: dict[str, tuple[Any, ...]] = {
+        "put": ([0], x),
+        "put_along_axis": (numpy.asarray([0, 1]), x, 0),
+        "copyto": (x,),
+    }
+    with pytest.raises(RuntimeError, match=f"^{name}: the target must be a tensor"):
+        getattr(np, name)(target, *given.get(name, (numpy.asarray([True, False]), x)))
+    assert not target.any()
+    with xt.no_grad():
+        getattr(np, name)(target, *given.get(name, (numpy.asarray([True, False]), x)))
+    assert target.any()
 
 
 def test_writes_that_have_a_gradient_refuse() -> None:

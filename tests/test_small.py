@@ -126,6 +126,53 @@ def test_gradients_stay(prepared: list[Any]) -> None:
 
 
 @needs_code
+def test_a_tensor_that_stands_twice_is_a_kind_of_its_own(prepared: list[Any]) -> None:
+    x, weight, bias = xt.asarray(given((3, 4), "float64", 0), copy=True), xt.ones(3) * 2, xt.ones(3)
+    expected = 2 * xt.nn.layer_norm(x, axis=0).numpy()
+    call_until_prepared(lambda: xt.nn.layer_norm(x, weight, weight, axis=0))
+    np.testing.assert_allclose(xt.nn.layer_norm(x, weight, weight, axis=0).numpy(), expected + 2, rtol=1e-12)
+    call_until_prepared(lambda: xt.nn.layer_norm(x, weight, bias, axis=0))
+    np.testing.assert_allclose(xt.nn.layer_norm(x, weight, bias, axis=0).numpy(), expected + 1, rtol=1e-12)
+    assert type(prepared[-1]) is _Ready
+    np.testing.assert_allclose(xt.nn.layer_norm(x, weight, weight, axis=0).numpy(), expected + 2, rtol=1e-12)
+
+
+@needs_code
+@pytest.mark.parametrize(
+    "option", [{"engine": "direct"}, {"engine": "interpret"}, {"lazy": "never"}, {"fast_math": True}]
+)
+def test_what_is_asked_for_is_never_prepared(option: dict[str, Any], prepared: list[Any]) -> None:
+    x = xt.asarray(given((5, 9 + len(str(option))), "float32", 0), copy=True)  # a kind of this test's own
+    with xt.options(**option):
+        before = xt.nn.log_softmax(x).numpy().copy()
+        call_until_prepared(xt.nn.log_softmax, x)
+    assert not prepared
+    call_until_prepared(xt.nn.log_softmax, x)
+    xt.nn.log_softmax(x)
+    assert len(prepared) == 1
+    with xt.options(**option):
+        np.testing.assert_array_equal(xt.nn.log_softmax(x).numpy(), before)
+
+
+@needs_code
+def test_a_call_that_fails_while_it_is_prepared_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = xt.asarray(given((5, 8), "float64", 0), copy=True)
+    prepare, failures = Small._prepared, [MemoryError("once")]
+
+    def failing(self: Small, *given: Any, **options: Any) -> _Ready | None:
+        if failures:
+            raise failures.pop()
+        return prepare(self, *given, **options)
+
+    monkeypatch.setattr(Small, "_prepared", failing)
+    with pytest.raises(MemoryError, match="once"):
+        call_until_prepared(xt.nn.hardswish, x)
+    call_until_prepared(xt.nn.hardswish, x)
+    (small,) = [cell.cell_contents for cell in xt.nn.hardswish.__closure__ if type(cell.cell_contents) is Small]
+    assert _Ready in map(type, small._known.values())
+
+
+@needs_code
 def test_options_and_captures_go_their_own_way(prepared: list[Any]) -> None:
     x = xt.asarray(given((3, 4), "float64", 0), copy=True)
     call_until_prepared(xt.nn.silu, x)

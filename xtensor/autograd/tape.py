@@ -414,7 +414,7 @@ def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
 def stacked_operand(x: Any) -> Any:
     """Return an operand; of nested sequences with tensors in them that have a gradient a stack, so that it has one."""
     if active[0] and isinstance(x, (list, tuple)):
-        stack = xt.standard.creation.stacked(x)
+        stack = xt.calls.sequences.stacked(x)
         return x if stack is None else stack
     return x
 
@@ -498,7 +498,7 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
             if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
             names, first, several, defaults, sequences = _signature(function)
-            if not _SEQUENCES.isdisjoint(map(type, (*args, *kwargs.values()))):
+            if not SEQUENCES.isdisjoint(map(type, (*args, *kwargs.values()))):
                 every = [*names[:first], *[several] * (len(args) - (len(names) if first is None else first))]
                 ours = {name: name in sequences for name in rule.pulls}
                 args = tuple([_stacked(x, ours.get(name)) for name, x in zip(every, args, strict=False)])
@@ -537,14 +537,14 @@ def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str
     )
 
 
-_SEQUENCES = frozenset((list, tuple))
+SEQUENCES = frozenset((list, tuple))
 
 
 def _stacked(x: Any, several: bool | None) -> Any:
     """Return an argument with nested sequences that have a gradient as stacks. several: whether it is a sequence of
     operands, None where no gradient goes to it.
     """
-    if several is None or type(x) not in _SEQUENCES:
+    if several is None or type(x) not in SEQUENCES:
         return x
     return type(x)(map(stacked_operand, x)) if several else stacked_operand(x)
 

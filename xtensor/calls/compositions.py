@@ -20,7 +20,7 @@ from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor
 from .record import enter, exposed_memory, pays_at_once, read_later, worth_recording
-from .small import PLAIN, REMEMBERED, Small
+from .small import REMEMBERED, Small, told_apart
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,20 +74,18 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
     device: Any = None
     pending = False
     for x in (*args, *kwargs.values()):
-        kind = type(x)
-        if kind is Tensor:
+        if type(x) is Tensor:
             value = read_later(x)
             if value is None or (device is not None and value.device is not device):
                 return None
             device = value.device
             pending = pending or type(value) is Node
             key += (value.dtype.num, value.shape, inputs.setdefault(value, len(inputs)))
-        elif kind is float:
-            key.append(x.hex())  # -0.0 is not 0.0
-        elif kind in PLAIN or (kind is tuple and all(type(one) is int for one in x)):
-            key += (kind, x)
-        else:
+            continue
+        constant = told_apart(x)
+        if constant is None:
             return None
+        key += constant
     return ((*key, device), tuple(inputs), device, pending) if inputs else None
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..autograd.rules import Rule
 from ..autograd.tape import (
     OFF,
+    SEQUENCES,
     active,
     is_keeping,
     keep,
@@ -219,8 +220,6 @@ class Op:
 
 # ---- the door
 
-_SEQUENCES = frozenset((list, tuple))
-
 
 def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     """Compute or record an elementwise op; every dtype, shape and device error is raised here, at the call."""
@@ -229,7 +228,7 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
         if selected is not None:
             return selected
     if active[0]:
-        if not _SEQUENCES.isdisjoint(map(type, operands)):
+        if not SEQUENCES.isdisjoint(map(type, operands)):
             operands = tuple(map(stacked_operand, operands))
         steps = steps_of(operands)
         if steps is not None:

@@ -511,18 +511,26 @@ def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
             yield from _loads(inner)
 
 
+# Managers of `with` blocks that let errors through, and change nothing of what a function finds.
+_HARMLESS = frozenset(("catch_warnings", "errstate", "no_grad", "nullcontext", "options", "printoptions", "profile"))
+
+
 @lru_cache(maxsize=1024)
 def _handles(code: CodeType) -> bool:
-    """Return whether code goes on after errors: by `except` or `finally`, or in blocks that suppress some."""
-    if any(_handles(one) for one in code.co_consts if isinstance(one, CodeType)) or "suppress" in code.co_names:
+    """Return whether code goes on after errors: by `except` or `finally`, or in `with` blocks, which may suppress some
+    or write when they end, but for those of well-known names.
+    """
+    if any(_handles(one) for one in code.co_consts if isinstance(one, CodeType)):
         return True
     if not code.co_exceptiontable:
         return False
     from dis import get_instructions
 
-    names = [one.opname for one in get_instructions(code)]
-    pairs = zip(names, [*names[1:], ""], strict=True)
-    return any(one == "PUSH_EXC_INFO" and following != "WITH_EXCEPT_START" for one, following in pairs)
+    instructions = [*get_instructions(code)]
+    names = [one.opname for one in instructions]
+    blocks = names.count("WITH_EXCEPT_START")
+    known = sum([one.argval in _HARMLESS for one in instructions if one.opname.startswith("LOAD_")])
+    return names.count("PUSH_EXC_INFO") > blocks or blocks > known
 
 
 @lru_cache(maxsize=1024)

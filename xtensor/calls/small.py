@@ -12,7 +12,7 @@ from typing import Any
 
 from ..autograd.tape import active, steps_of
 from ..base.caches import make_room
-from ..base.options import options, settings, thin_closed
+from ..base.options import Settings, options, settings, thin_closed
 from ..graph.node import Node, pending_below
 from ..graph.number import value_of
 from ..plan.costs import DIRECT_BELOW, PREPARED_AFTER
@@ -26,7 +26,7 @@ from .record import native_up_to
 REMEMBERED = 256
 
 # Constants that are equal only where nobody can tell them apart, but for floats and tuples.
-PLAIN = frozenset((int, bool, str, type(None)))
+_PLAIN = frozenset((int, bool, str, type(None)))
 
 Kind = tuple[tuple[Any, ...], list[Native]]
 
@@ -72,7 +72,7 @@ class Small:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """Return the result of a call; None where it is to be made otherwise."""
-        found = None if thin_closed[0] else _kind_of(args, kwargs)
+        found = None if thin_closed[0] or not _asks_for_nothing(settings()) else _kind_of(args, kwargs)
         if found is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
             return None
         kind, natives = found
@@ -87,8 +87,12 @@ class Small:
         if known + 1 < PREPARED_AFTER:
             return None
         self._known[kind] = None  # what it calls itself is no call of this kind
-        result = self._plain(*args, **kwargs)
-        self._known[kind] = self._prepared(args, kwargs, natives, is_value=is_value(result))
+        try:
+            result = self._plain(*args, **kwargs)
+            self._known[kind] = self._prepared(args, kwargs, natives, is_value=is_value(result))
+        except BaseException:
+            self._known.pop(kind, None)
+            raise
         return result
 
     def _prepared(
@@ -127,13 +131,19 @@ class Small:
         return _Ready(schedule, order, scalars, is_value=is_value)
 
 
+def _asks_for_nothing(limits: Settings) -> bool:
+    """Return whether settings leave it to us how small arrays are computed: these go into no kind."""
+    return limits.engine == limits.lazy == "auto" and not limits.fast_math
+
+
 def _place_of(value: TBlob, blobs: Sequence[TBlob]) -> tuple[int, int] | None:
     """Return in which argument a value lies, and how many bytes after its first element; None where it lies in none, or
     in several: what a composition has computed by itself may differ in another call.
     """
     same = [place for place, blob in enumerate(blobs) if value is blob]
     found = same or [place for place, blob in enumerate(blobs) if value.overlaps(blob)]
-    return (found[0], value.address - blobs[found[0]].address) if len(found) == 1 else None
+    alike = {(blobs[place].address, blobs[place].layout.strides) for place in found}
+    return (found[0], value.address - blobs[found[0]].address) if len(alike) == 1 else None
 
 
 def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
@@ -149,11 +159,23 @@ def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
             if native is None or not native.size or not native.flags.aligned:
                 return None
             kind += (native.dtype.num, native.shape, native.strides)
+            for place, other in enumerate(natives):
+                if other is native:  # a view of one is a view of both
+                    kind.append(place)
             natives.append(native)
-        elif of is float:
-            kind.append(x.hex())  # -0.0 is not 0.0
-        elif of in PLAIN or (of is tuple and all(type(one) is int for one in x)):
-            kind += (of, x)
-        else:
+            continue
+        constant = told_apart(x)
+        if constant is None:
             return None
+        kind += constant
     return (tuple(kind), natives) if natives else None
+
+
+def told_apart(x: Any) -> tuple[Any, ...] | None:
+    """Return what tells one of Python's constants from others; None for what is none."""
+    kind = type(x)
+    if kind is float:
+        return (x.hex(),)  # -0.0 is not 0.0
+    if kind in _PLAIN or (kind is tuple and all(type(one) is int for one in x)):
+        return kind, x
+    return None

@@ -411,6 +411,7 @@ def _take(cp: Any, x: Array, indices: Array, axis: int) -> Array:
 
 def _take_along_axis(cp: Any, x: Array, indices: Array, axis: int) -> Array:
     """As `_take`."""
+    axis %= x.ndim
     shape = list(np.broadcast_shapes(*([*a.shape[:axis], *a.shape[axis + 1 :]] for a in (x, indices))))
     own, places = (cp.moveaxis(a, axis, 0) for a in (x, indices))
     own = cp.broadcast_to(own, (own.shape[0], *shape))
@@ -470,7 +471,7 @@ def _sorted(name: str) -> Function:
     def run(cp: Any, x: Array, axis: int, descending: bool = False, stable: bool = True) -> Array:
         if not x.size:
             return x.copy() if name == "sort" else cp.zeros(x.shape, np.int64)
-        order = name == "argsort"
+        order, axis = name == "argsort", axis % x.ndim
         given = cp.flip(x, axis=axis) if descending and order else x
         found = kernels.sort(cp, given, axis, order=order)
         found = getattr(cp, name)(given, axis=axis) if found is None else found
@@ -487,7 +488,7 @@ def _cumulative(name: str, start: int) -> Function:
 
     def run(cp: Any, x: Array, axis: int, dtype: DType | None = None, include_initial: bool = False) -> Array:
         own: DType = dtype or getattr(np, name)(np.ones(1, x.dtype)).dtype
-        combine = "multiply" if start else "add"
+        combine, axis = "multiply" if start else "add", axis % x.ndim
         made = kernels.cumulative(cp, x, axis, own, combine, start, include_initial)
         if made is not None:
             return made

@@ -26,11 +26,12 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, valued
 from ..tensor.operands import common_device, refuse_stranger
-from .common import constant, refuse_capture
+from .common import constant, has_gradient, refuse_capture
 from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
 WRITES = {
+    "copyto": "dst",
     "fill_diagonal": "a",
     "place": "arr",
     "put": "a",
@@ -140,6 +141,10 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
     rest = [passage.there(x) for x in args[1:]]
     options = {key: passage.there(x, written=key in ("out", writes)) for key, x in given.items()}
     tensors = [x for x, _ in passage.operands]
+    target = given.get("out") if writes is None else given.get(writes, args[0] if args else None)
+    if isinstance(target, numpy.ndarray) and has_gradient(*tensors):
+        must = "be a tensor, as what is written has a gradient, which would be lost"
+        raise RuntimeError(expected(name, "the target", must, "an array of NumPy's"))
     device = common_device(name, tensors)
     backend = device.backend if tensors else CPU  # what is made of numbers alone is taken to the default device
     found = function or found_in(backend.library, name)
@@ -147,7 +152,6 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
         raise NotImplementedError(f"{name}: {device} has no function of this name")
     call = noting(backend.call, backend, name) if observers else backend.call
     result = passage.back(call(found, *first, *rest, **options), device)
-    target = given.get("out") if writes is None else given.get(writes, args[0] if args else None)
     if active[0] and type(target) is Tensor and is_recording():
         _note_written(name, target, [x for x in tensors if x is not target])
     return result

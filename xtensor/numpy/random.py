@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy
 
+from ..base.errors import expected
 from ..random import Generator as _Generator
 from ..tensor.face import Tensor
 from ..tensor.operands import chosen_device
@@ -57,6 +58,8 @@ def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: An
     """Return numbers that are drawn, written into `out` where there is one, which then tells how many."""
     if out is None:
         return draw(size, dtype)
+    if isinstance(out, Tensor) and out.dtype != numpy.dtype(numpy.float64 if dtype is None else dtype):
+        raise TypeError(expected(name, "out", f"hold {numpy.dtype(dtype or numpy.float64)}", out.dtype))
     found: Tensor = give(name, draw(out.shape if size is None else size, dtype), out)
     return found
 

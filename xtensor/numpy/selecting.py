@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
-from ..autograd.tape import active, steps_of
+from ..autograd.tape import active, stacked_operand, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..calls.library import on
@@ -33,6 +33,8 @@ def _wrapped(x: Any, other: Any) -> Any:
     arrays = Tensor, numpy.ndarray, numpy.generic
     if type(x) is not int or not isinstance(other, arrays) or other.dtype.kind not in "iu":
         return x
+    if not -(1 << 63) <= x < 1 << 64:
+        raise OverflowError(expected("where", "an integer", "fit into 64 bits", x))
     bits = 8 * other.dtype.itemsize
     low = x & ((1 << bits) - 1)
     return low - (1 << bits) if other.dtype.kind == "i" and low >> (bits - 1) else low
@@ -154,6 +156,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    v = stacked_operand(v)
     if not _is_on_tape(a, v):
         through("put", None, (a, ind, v, mode), {})
         return
@@ -170,6 +173,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
+    values = stacked_operand(values)
     if not _is_on_tape(a, values):
         through("putmask", None, (a, mask, values), {})
         return
@@ -178,6 +182,7 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
+    vals = stacked_operand(vals)
     if not _is_on_tape(arr, vals):
         through("place", None, (arr, mask, vals), {})
         return
@@ -187,15 +192,15 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    values = stacked_operand(values)
     if not _is_on_tape(arr, values):
         through("put_along_axis", None, (arr, indices, values, axis), {})
         return
     if axis is None:
         put(arr, indices, xt.broadcast_to(as_array(values), as_array(indices).shape))
         return
-    own = as_array(indices, "put_along_axis").host()
-    grid = list(numpy.ogrid[tuple([slice(n) for n in own.shape])])
-    grid[as_axis(axis, arr.ndim, "put_along_axis")] = own
+    grid = list(numpy.ogrid[tuple([slice(n) for n in arr.shape])])
+    grid[as_axis(axis, arr.ndim, "put_along_axis")] = as_array(indices, "put_along_axis").host()
     arr[tuple(grid)] = values
 
 

@@ -38,6 +38,9 @@ from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Read
 # Schedules of one plan, for operands that lie in so many ways.
 WAYS = 64
 
+# Bytes of an arena up to which each schedule of small arrays keeps its own.
+FEW_BYTES = 1 << 14
+
 # Bytes of results for which it is asked at once whether there is room: their loops have many parts.
 LARGE = 1 << 30
 
@@ -74,7 +77,8 @@ def prepared(work: Work, results: Sequence[int], *, is_again: bool = False) -> S
         builder = Builder(work.device, work.limits, given + len(work.into))
         where = {leaf.number: (leaf.given, leaf.after) for leaf in leaves}
         builder.enter(work, where, leaves, work.plan.kept, keeps_scalars=is_again)
-        return builder.schedule(results, keeps_arena=is_again)
+        few = builder.arena.nbytes + builder.temporaries.nbytes <= FEW_BYTES
+        return builder.schedule(results, keeps_arena=is_again and few)
 
 
 class Builder:

@@ -13,13 +13,14 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ..autograd.rules import Like, sum_to, xt
-from ..autograd.tape import OFF, active, begin, differentiable, is_recording, recording
+from ..autograd.tape import OFF, begin, differentiable, recording
 from ..base.dtypes import DEFAULTS, DType, canonical, check_real, is_held, real_of
 from ..base.errors import REFUSED, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.library import on
+from ..calls.sequences import stacked
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
 from ..graph.number import is_traced
@@ -182,36 +183,6 @@ def _comes_by_dlpack(obj: Any) -> bool:
     if not hasattr(obj, "__dlpack__"):
         return False
     return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
-
-
-def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
-    """Return nested sequences with tensors in them that have a gradient, or are to be captured, as a stack of their
-    items; others as None. told: whether that goes for numbers that are told, too. device: of items that are no tensors.
-    """
-    if not (watchers or (active[0] and is_recording())):
-        return None
-    captured = bool(watchers) and watching() is not None
-    if not _holds_tensor(obj, captured, captured and told):
-        return None
-    return xt.stack([item if isinstance(item, Tensor) else _asarray(item, None, device, None) for item in obj])
-
-
-def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
-    """Return nested sequences with tensors in them that are to be captured as a stack of their items; others as None,
-    and those of which a gradient would be lost: who writes it down stacks them before (autograd/tape.py).
-    """
-    return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
-
-
-def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:
-    """Return whether there is a tensor in nested sequences. constants: also one that has no gradient; told: or a number
-    that is told.
-    """
-    if isinstance(obj, (list, tuple)):
-        return any(_holds_tensor(item, constants, told) for item in obj)
-    if isinstance(obj, Tensor):
-        return constants or obj.requires_grad
-    return told and is_traced(obj)
 
 
 def _plain(obj: Any) -> Any:

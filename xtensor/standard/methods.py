@@ -20,7 +20,7 @@ from ..devices.cpu import packed_copy
 from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
-from ..storage.storage import watchers
+from ..storage.storage import watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, is_value, small, valued, wrap
 
 Version = tuple[int, int] | None  # of DLPack
@@ -137,17 +137,28 @@ def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tens
     if casting != "same_value" and not np.can_cast(x.dtype, target, cast(Any, casting)):
         raise TypeError(expected("astype", "dtype", f"be one that {x.dtype} can be cast to by {casting!r}", target))
     found = xt.astype(x, target, copy=copy)
-    if casting == "same_value" and not bool(xt.all(xt.astype(found, x.dtype) == x)):
+    if casting == "same_value" and not bool(xt.all(xt.logical_or(xt.astype(found, x.dtype) == x, x != x))):
         raise ValueError(expected("astype", "x", f"hold values that are the same in {target}", "others"))
-    return found if order in "KA" else cast(Tensor, xt.numpy.asarray(found, order=order))
+    if order == "A":
+        turned = xt.permute_dims(x, tuple(range(x.ndim))[::-1])
+        order = "F" if turned.is_contiguous and not x.is_contiguous else "C"
+    return found if order == "K" else cast(Tensor, xt.numpy.asarray(found, order=order))
 
 
 def make_read_only(x: Tensor) -> None:
     """Take away from a tensor, not from others over its memory, that it can be written."""
+    capture = watching() if watchers else None
+    if capture is not None:  # which takes no steps down that change tensors themselves
+        capture.refuse_call("setflags")
     seen = x.viewed(x.blob.layout, writeable=False)
     x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
 
 
+def _no_slope(g: Tensor) -> Tensor:
+    raise NotImplementedError("view: no derivative is known of bytes in foreign order")
+
+
+@differentiable(x=lambda g: _no_slope(g))
 def swapped(x: Tensor) -> Tensor:
     """Return a read-only copy with the bytes of each element, of a complex one those of each part, in reverse order."""
     found: Tensor = on(x, "view", lambda xp, a: a.byteswap())

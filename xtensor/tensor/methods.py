@@ -161,32 +161,50 @@ class Methods:
     def conj(self) -> Tensor:
         return xt.conj(self)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
-        return _reduced("sum", self, axis, out, keepdims, given, dtype=dtype)
+    def sum(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
+    ) -> Tensor:
+        return _reduced("sum", self, axis, out, keepdims, _beside(initial, where), dtype=dtype)
 
     def prod(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = True,
     ) -> Tensor:
-        return _reduced("prod", self, axis, out, keepdims, given, dtype=dtype)
+        return _reduced("prod", self, axis, out, keepdims, _beside(initial, where), dtype=dtype)
 
     def mean(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **given: Any
+        self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
     ) -> Tensor:
-        return _reduced("mean", self, axis, out, keepdims, given, dtype=dtype)
+        return _reduced("mean", self, axis, out, keepdims, _beside(None, where), dtype=dtype)
 
     std, var = _deviation("std"), _deviation("var")
 
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
-        return _reduced("min", self, axis, out, keepdims, given)
+    def min(
+        self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    ) -> Tensor:
+        return _reduced("min", self, axis, out, keepdims, _beside(initial, where))
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
-        return _reduced("max", self, axis, out, keepdims, given)
+    def max(
+        self, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
+    ) -> Tensor:
+        return _reduced("max", self, axis, out, keepdims, _beside(initial, where))
 
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
-        return _reduced("any", self, axis, out, keepdims, given)
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+        return _reduced("any", self, axis, out, keepdims, _beside(None, where))
 
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **given: Any) -> Tensor:
-        return _reduced("all", self, axis, out, keepdims, given)
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
+        return _reduced("all", self, axis, out, keepdims, _beside(None, where))
 
     def argmax(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _given(out, "argmax", xt.argmax(self, axis=axis, keepdims=keepdims))
@@ -319,6 +337,11 @@ class Methods:
     def flags(self) -> Any:
         """How the elements lie in memory, as NumPy says it."""
         return self.host().flags
+
+
+def _beside(initial: Any, where: Any) -> dict[str, Any]:
+    """Return those of a reduction's arguments that only NumPy has, where they are given."""
+    return ({} if initial is None else {"initial": initial}) | ({} if where is True else {"where": where})
 
 
 def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict[str, Any], **dtype: Any) -> Tensor:

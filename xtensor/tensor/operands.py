@@ -83,7 +83,7 @@ def of_sequence(
     """Return nested sequences as a tensor, as `asarray_host` does; in a function that is captured those with tensors in
     them as a stack of their items.
     """
-    stack: Tensor | None = xt.standard.creation.stacked_constants(value, device)
+    stack: Tensor | None = xt.calls.sequences.stacked_constants(value, device)
     return asarray_host(value, function, argument, dtype, device) if stack is None else stack
 
 

@@ -138,6 +138,16 @@ def test_a_tensor_that_stands_twice_is_a_kind_of_its_own(prepared: list[Any]) ->
 
 
 @needs_code
+def test_two_views_of_the_same_elements_are_no_kind_of_their_own(prepared: list[Any]) -> None:
+    """What was prepared for them has to tell other arrays apart."""
+    x, weight, bias = xt.asarray(given((3, 5), "float64", 0), copy=True), xt.ones(3) * 2, xt.ones(3)
+    expected = 2 * xt.nn.layer_norm(x, axis=0).numpy()
+    call_until_prepared(lambda: xt.nn.layer_norm(x, weight[:], weight[:], axis=0))
+    np.testing.assert_allclose(xt.nn.layer_norm(x, weight, bias, axis=0).numpy(), expected + 1, rtol=1e-12)
+    np.testing.assert_allclose(xt.nn.layer_norm(x, weight[:], weight[:], axis=0).numpy(), expected + 2, rtol=1e-12)
+
+
+@needs_code
 @pytest.mark.parametrize(
     "option", [{"engine": "direct"}, {"engine": "interpret"}, {"lazy": "never"}, {"fast_math": True}]
 )

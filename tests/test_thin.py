@@ -868,3 +868,45 @@ def test_strange_arrays_beside_tensors() -> None:
             xt.matmul(x, array)
     with pytest.raises(TypeError, match="masked_array|MaskedArray"):
         xt.add(x, cast(Any, np.ma).masked_array(np.ones(3), [0, 1, 0]))
+
+
+TOUCHES: dict[str, Callable[[Any], Any]] = {
+    "binary": lambda y: y * 2.0,
+    "number first": lambda y: 2.0 - y,
+    "second operand": lambda y: xt.ones(3) + y,
+    "unary": lambda y: -y,
+    "function": lambda y: xt.exp(y),
+    "reduction": lambda y: xt.sum(y),
+    "in place": lambda y: y.__iadd__(1.0),
+}
+
+
+@pytest.mark.parametrize("name", TOUCHES)
+def test_what_kernels_have_made_is_a_thin_face_once_it_is_touched(name: str) -> None:
+    """So that plain code after a fused function costs what plain code costs."""
+
+    def made() -> Any:
+        with xt.options(lazy="always"):
+            return (xt.asarray([1.0, 2.0, 3.0], copy=True) * 2 + 1).evaluate()
+
+    y, plain = made(), xt.asarray([3.0, 5.0, 7.0], copy=True)
+    held = y.blob
+    found, expected = TOUCHES[name](y), TOUCHES[name](plain)
+    assert type(y._data) is np.ndarray
+    assert found.tolist() == expected.tolist()
+    assert y.tolist() == plain.tolist()
+    assert y.blob is held  # over the same memory
+
+
+def test_what_has_a_gradient_or_is_pending_is_no_thin_face_when_it_is_touched() -> None:
+    x = xt.asarray([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    _ = y * 2.0, -y, xt.sum(y), 1.0 + y
+    assert type(y._data) is not np.ndarray
+    xt.sum(y * y).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [18.0, 36.0]
+    with xt.options(lazy="always"):
+        pending = xt.asarray([1.0, 2.0]) + 1
+        _ = pending * 2.0, -pending, 1.0 + pending
+        assert pending.is_pending

@@ -121,8 +121,10 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
                     pass
-            elif type(a) is TBlob and op.ready and not (active[0] or thin_closed[0]):
-                found = call_known(op, (x,))
+            elif type(a) is TBlob and not thin_closed[0]:
+                if a.device is CPU_DEVICE and x.thin() is not None:  # as what kernels have made becomes
+                    return call(x)
+                found = call_known(op, (x,)) if op.ready and not active[0] else None
                 if found is not None:
                     return found
         elif type(x) in _NUMBERS:
@@ -149,6 +151,8 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 kind = type(x2)
                 b: Any = x2._data if kind is Tensor else None
                 if kind is Tensor:
+                    if type(b) is TBlob:
+                        b = x2.thin()
                     is_far = type(b) is not _ARRAY or b.nbytes > below[0]
                     if is_far or (a.ndim + b.ndim > 2 and spreads(a, b, below[0])):
                         return long_way(op, (x1, x2))
@@ -171,22 +175,16 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
-            if type(a) is TBlob and op.ready and not (active[0] or thin_closed[0]):
-                found = call_known(op, (x1, x2))
+            if type(a) is TBlob and not thin_closed[0]:
+                if a.device is CPU_DEVICE and x1.thin() is not None:
+                    return call(x1, x2)
+                found = call_known(op, (x1, x2)) if op.ready and not active[0] else None
                 if found is not None:
                     return found
         elif type(x2) is Tensor and not thin_closed[0]:
-            b = x2._data
-            is_small = type(b) is _ARRAY and b.nbytes <= below[0]
-            a = None if not is_small else x1 if type(x1) in _NUMBERS else _beside(b, x1, below[0])
-            try:
-                if a is not None and of_items is not None and not b.ndim and type(a) not in _NOT_AS_ITEMS:
-                    return wrap(quickly(of_items, a, b[()]), CPU_DEVICE)
-                if a is not None:
-                    a = floats_beside(b.dtype, a) if type(a) is float and takes_arrays else a
-                    return wrap(quickly(kernel, a, b), CPU_DEVICE)
-            except REFUSED:
-                pass
+            found = _beside_first(kernel, of_items, x1, x2, below[0])
+            if found is not None:
+                return found
         elif type(x1) in SCALARS and type(x2) in SCALARS:
             alone = _alone(x1)
             if alone is not None:
@@ -194,6 +192,23 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
         return long_way(op, (x1, x2))
 
     return call
+
+
+def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) -> Tensor | None:
+    """Return what a number, or an array of NumPy's, and a small tensor make at once; None where they do not."""
+    b = other._data if type(other._data) is not TBlob else other.thin()
+    if type(b) is not _ARRAY or b.nbytes > most:
+        return None
+    a = x if type(x) in _NUMBERS else _beside(b, x, most)
+    try:
+        if a is not None and of_items is not None and not b.ndim and type(a) not in _NOT_AS_ITEMS:
+            return wrap(quickly(of_items, a, b[()]), CPU_DEVICE)
+        if a is not None:
+            a = floats_beside(b.dtype, a) if type(a) is float and type(kernel) is np.ufunc else a
+            return wrap(quickly(kernel, a, b), CPU_DEVICE)
+    except REFUSED:
+        pass
+    return None
 
 
 def _beside(a: np.ndarray[Any, Any], x: Any, most: int) -> Any:
@@ -282,6 +297,8 @@ def _in_place(op: Op) -> Callable[..., Any]:
     below = op.below
 
     def change(self: Tensor, other: Any, /) -> Any:
+        if type(self._data) is TBlob and not thin_closed[0]:
+            self.thin()
         a, owner = self._data, self._owner
         free = self._blob is None if owner is None else owner.guard is None
         if free and type(a) is _ARRAY and takes_arrays and not thin_closed[0]:
@@ -404,6 +421,7 @@ def reduction(
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
             native = x._data if type(x) is Tensor and not thin_closed[0] else None
+            native = x.thin() if type(native) is TBlob else native
             if type(native) is _ARRAY and native.nbytes <= below[0] and native.size:
                 reduced = reduce_small(kernel, native, given)
                 if reduced is not None:

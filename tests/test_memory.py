@@ -21,7 +21,7 @@ import pytest
 import xtensor as xt
 from xtensor import memory
 from xtensor.base import machine
-from xtensor.calls import compositions
+from xtensor.calls import op as calls
 from xtensor.calls.op import REGISTRY
 from xtensor.codegen.cpu import compile as compiling
 from xtensor.codegen.cpu.compile import handmade, host
@@ -677,7 +677,7 @@ def test_full_caches_forget_the_oldest_quarter(monkeypatch: Any) -> None:
 
 
 def test_reductions_of_many_shapes_are_forgotten(monkeypatch: Any) -> None:
-    monkeypatch.setattr(compositions, "REMEMBERED", 8)
+    monkeypatch.setattr(calls, "REMEMBERED", 8)
     for op in REGISTRY.values():  # of what ran before in this process
         monkeypatch.setattr(op, "reduced", {})
     with xt.options(lazy="always"):

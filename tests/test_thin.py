@@ -24,7 +24,9 @@ from xtensor.base.options import thin_closed
 from xtensor.calls.library import on
 from xtensor.codegen.cpu.compile import wait_for_better_code
 from xtensor.devices.cpu import CPU
+from xtensor.graph.node import Node
 from xtensor.run import executor
+from xtensor.storage.blob import TBlob
 from xtensor.storage.pool import POOL
 from xtensor.storage.storage import Guard, Storage
 
@@ -881,16 +883,17 @@ TOUCHES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("kind", [TBlob, Node])
 @pytest.mark.parametrize("name", TOUCHES)
-def test_what_kernels_have_made_is_a_thin_face_once_it_is_touched(name: str) -> None:
+def test_what_kernels_have_made_is_a_thin_face_once_it_is_touched(name: str, kind: type) -> None:
     """So that plain code after a fused function costs what plain code costs."""
 
-    def made() -> Any:
-        with xt.options(lazy="always"):
-            return (xt.asarray([1.0, 2.0, 3.0], copy=True) * 2 + 1).evaluate()
-
-    y, plain = made(), xt.asarray([3.0, 5.0, 7.0], copy=True)
-    held = y.blob
+    with xt.options(lazy="always"):
+        y = xt.asarray([1.0, 2.0, 3.0], copy=True) * 2 + 1
+        (y if kind is TBlob else y * 2).evaluate()
+    assert type(y._data) is kind
+    plain = xt.asarray([3.0, 5.0, 7.0], copy=True)
+    held = y._data if kind is TBlob else y._data.blob
     found, expected = TOUCHES[name](y), TOUCHES[name](plain)
     assert type(y._data) is np.ndarray
     assert found.tolist() == expected.tolist()

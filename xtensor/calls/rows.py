@@ -20,6 +20,7 @@ from ..base.dtypes import ANY, Category, is_held
 from ..base.errors import REFUSED, StrangerError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
+from ..graph.node import Node
 from ..graph.number import asked
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -109,6 +110,11 @@ _ITEMS: dict[str, Callable[..., Any]] = {
 _NOT_AS_ITEMS = (complex, _ARRAY)
 
 
+def _is_made(data: Any) -> bool:
+    """Return whether a tensor is no thin face but has its bytes, as what kernels have made."""
+    return type(data) is TBlob or (type(data) is Node and data.blob is not None)
+
+
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
     below = op.below
@@ -121,7 +127,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
                     pass
-            elif type(a) is TBlob and not thin_closed[0]:
+            elif _is_made(a) and not thin_closed[0]:
                 if a.device is CPU_DEVICE and x.thin() is not None:  # as what kernels have made becomes
                     return call(x)
                 found = call_known(op, (x,)) if op.ready and not active[0] else None
@@ -151,7 +157,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 kind = type(x2)
                 b: Any = x2._data if kind is Tensor else None
                 if kind is Tensor:
-                    if type(b) is TBlob:
+                    if _is_made(b):
                         b = x2.thin()
                     is_far = type(b) is not _ARRAY or b.nbytes > below[0]
                     if is_far or (a.ndim + b.ndim > 2 and spreads(a, b, below[0])):
@@ -175,7 +181,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
-            if type(a) is TBlob and not thin_closed[0]:
+            if _is_made(a) and not thin_closed[0]:
                 if a.device is CPU_DEVICE and x1.thin() is not None:
                     return call(x1, x2)
                 found = call_known(op, (x1, x2)) if op.ready and not active[0] else None
@@ -196,7 +202,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
 def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) -> Tensor | None:
     """Return what a number, or an array of NumPy's, and a small tensor make at once; None where they do not."""
-    b = other._data if type(other._data) is not TBlob else other.thin()
+    b = other.thin() if _is_made(other._data) else other._data
     if type(b) is not _ARRAY or b.nbytes > most:
         return None
     a = x if type(x) in _NUMBERS else _beside(b, x, most)
@@ -297,7 +303,7 @@ def _in_place(op: Op) -> Callable[..., Any]:
     below = op.below
 
     def change(self: Tensor, other: Any, /) -> Any:
-        if type(self._data) is TBlob and not thin_closed[0]:
+        if _is_made(self._data) and not thin_closed[0]:
             self.thin()
         a, owner = self._data, self._owner
         free = self._blob is None if owner is None else owner.guard is None
@@ -421,7 +427,7 @@ def reduction(
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
             native = x._data if type(x) is Tensor and not thin_closed[0] else None
-            native = x.thin() if type(native) is TBlob else native
+            native = cast(Tensor, x).thin() if _is_made(native) else native
             if type(native) is _ARRAY and native.nbytes <= below[0] and native.size:
                 reduced = reduce_small(kernel, native, given)
                 if reduced is not None:

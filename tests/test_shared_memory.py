@@ -333,7 +333,7 @@ def test_an_export_between_checking_and_recording(monkeypatch: pytest.MonkeyPatc
     """By another thread, when a call has seen that nobody holds the memory and has not yet said that it reads it."""
     from xtensor.calls import record as recording
 
-    x = xt.asarray(numbers(MIDDLE), copy=True)
+    x = xt.asarray(numbers(LARGE), copy=True)
     (x + 1.0).evaluate()
     worth_recording, exported = recording.worth_recording, []
 
@@ -349,10 +349,10 @@ def test_an_export_between_checking_and_recording(monkeypatch: pytest.MonkeyPatc
         exported.clear()
         monkeypatch.setattr(recording, "worth_recording", interrupted)
         monkeypatch.setattr("xtensor.calls.op.worth_recording", interrupted)
-        z, right = call(x), call(xt.asarray(numbers(MIDDLE), copy=True)).native().copy()
+        z, right = call(x), call(xt.asarray(numbers(LARGE), copy=True)).native().copy()
         exported[0][:] = 100.0
         np.testing.assert_array_equal(z.native(), right)
-        exported[0][:] = numbers(MIDDLE)
+        exported[0][:] = numbers(LARGE)
         exported.clear()
         monkeypatch.undo()
 

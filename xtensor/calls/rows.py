@@ -110,11 +110,6 @@ _ITEMS: dict[str, Callable[..., Any]] = {
 _NOT_AS_ITEMS = (complex, _ARRAY)
 
 
-def _is_made(data: Any) -> bool:
-    """Return whether a tensor is no thin face but has its bytes, as what kernels have made."""
-    return type(data) is TBlob or (type(data) is Node and data.blob is not None)
-
-
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
     below = op.below
@@ -127,7 +122,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
                 except REFUSED:
                     pass
-            elif _is_made(a) and not thin_closed[0]:
+            elif not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
                 if a.device is CPU_DEVICE and x.thin() is not None:  # as what kernels have made becomes
                     return call(x)
                 found = call_known(op, (x,)) if op.ready and not active[0] else None
@@ -157,8 +152,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 kind = type(x2)
                 b: Any = x2._data if kind is Tensor else None
                 if kind is Tensor:
-                    if _is_made(b):
-                        b = x2.thin()
+                    b = b if type(b) is _ARRAY else _made_thin(x2)
                     is_far = type(b) is not _ARRAY or b.nbytes > below[0]
                     if is_far or (a.ndim + b.ndim > 2 and spreads(a, b, below[0])):
                         return long_way(op, (x1, x2))
@@ -181,7 +175,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor._data = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
-            if _is_made(a) and not thin_closed[0]:
+            if not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
                 if a.device is CPU_DEVICE and x1.thin() is not None:
                     return call(x1, x2)
                 found = call_known(op, (x1, x2)) if op.ready and not active[0] else None
@@ -200,9 +194,17 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
     return call
 
 
+def _made_thin(x: Any) -> Any:
+    """Return the array of a tensor that is a thin face, or becomes one as it has its bytes; None of any other."""
+    data = x._data
+    if type(data) is TBlob or (type(data) is Node and data.blob is not None):
+        return x.thin() if data.device is CPU_DEVICE else None
+    return data if type(data) is _ARRAY else None
+
+
 def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) -> Tensor | None:
     """Return what a number, or an array of NumPy's, and a small tensor make at once; None where they do not."""
-    b = other.thin() if _is_made(other._data) else other._data
+    b = _made_thin(other)
     if type(b) is not _ARRAY or b.nbytes > most:
         return None
     a = x if type(x) in _NUMBERS else _beside(b, x, most)
@@ -303,9 +305,10 @@ def _in_place(op: Op) -> Callable[..., Any]:
     below = op.below
 
     def change(self: Tensor, other: Any, /) -> Any:
-        if _is_made(self._data) and not thin_closed[0]:
-            self.thin()
-        a, owner = self._data, self._owner
+        a = self._data
+        if not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
+            a = self._data if a.device is CPU_DEVICE and self.thin() is not None else a
+        owner = self._owner
         free = self._blob is None if owner is None else owner.guard is None
         if free and type(a) is _ARRAY and takes_arrays and not thin_closed[0]:
             kind = type(other)
@@ -427,7 +430,8 @@ def reduction(
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
             native = x._data if type(x) is Tensor and not thin_closed[0] else None
-            native = cast(Tensor, x).thin() if _is_made(native) else native
+            if type(native) is TBlob or (type(native) is Node and native.blob is not None):
+                native = x.thin() if native.device is CPU_DEVICE else None
             if type(native) is _ARRAY and native.nbytes <= below[0] and native.size:
                 reduced = reduce_small(kernel, native, given)
                 if reduced is not None:

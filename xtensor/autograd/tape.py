@@ -524,7 +524,7 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
 @cache  # and not found out where a function is made, which would take a tenth of the import
 def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str, dict[str, Any], frozenset[str]]:
     """Return a function's parameters, place and name of one that takes any number, the defaults, and the parameters
-    that are sequences of operands, by their annotations.
+    that are sequences of operands: whose annotations begin with Sequence or tuple, as those of `concat` and `stack`.
     """
     parameters = list(inspect.signature(function).parameters.values())
     first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))

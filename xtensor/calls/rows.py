@@ -110,6 +110,10 @@ _ITEMS: dict[str, Callable[..., Any]] = {
 _NOT_AS_ITEMS = (complex, _ARRAY)
 
 
+# Doors ask here and there, in the same words, whether a tensor that is no thin face has its bytes, as what kernels have
+# made: it becomes one. They call no function for that, which each call on another device would pay for.
+
+
 def _unary(op: Op) -> Callable[..., Tensor]:
     kernel: Any = op.kernel(CPU)
     below = op.below

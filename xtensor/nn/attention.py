@@ -33,7 +33,7 @@ from .tiled import Scores, attend, attend_back
 __all__ = ["scaled_dot_product_attention"]
 
 
-@differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))
+@differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))  # whose names `macro` hides
 @macro
 def _weights(x: Tensor, axis: int = -1) -> Tensor:
     """Return softmax(x), but 0 in a row of nothing but -inf: a query that may look nowhere."""

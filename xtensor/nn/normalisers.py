@@ -45,7 +45,7 @@ def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return spread(g, x, axis, keepdims) * (powers / xt.sum(powers, axis=axis, keepdims=True))
 
 
-@differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))
+@differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))  # whose names `macro` hides
 @macro
 def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return exp(x) over its sum along the axis, or axes.
@@ -59,7 +59,7 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     return powers / xt.sum(powers, axis=axes, keepdims=True)
 
 
-@differentiable(x=lambda g, y, axis: _log_softmax_back(g, y, axis))
+@differentiable(x=lambda g, y, axis: _log_softmax_back(g, y, axis))  # as above
 @macro
 def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     """Return log(softmax(x)), without the rounding of small probabilities to 0.

@@ -16,7 +16,7 @@ import numpy
 from ..autograd.rules import xt
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
-from .door import door, summary
+from .door import WRITES, door, summary
 from .thin import at_once
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
@@ -95,23 +95,9 @@ _NOT_THIN = frozenset(
         *("broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit"),
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
-        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copyto"),
-        *(
-            "fill_diagonal",
-            "put",
-            "putmask",
-            "place",
-            "put_along_axis",
-            "sort",
-            "argsort",
-            "sum",
-            "prod",
-            "mean",
-            "max",
-            "min",
-            "all",
-            "any",
-        ),
+        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
+        *("sort", "argsort", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *WRITES,
     )
 )
 

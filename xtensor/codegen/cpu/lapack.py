@@ -93,8 +93,8 @@ def _functions(number: str) -> dict[str, str]:
     }
 
 
-# Numbers that LAPACK takes by their places: n, k, what it says of the matrix, and a letter. It may take, and write,
-# 32 bits of each, the low ones.
+# Numbers that LAPACK takes by their places: n, k, what it says of the matrix, and the letter L (76), for the lower
+# factor. It may take, and write, 32 bits of each, the low ones.
 _NUMBERS = """  %k.place = getelementptr i64, ptr %rest, i64 1
   %info.place = getelementptr i64, ptr %rest, i64 2
   %letter.place = getelementptr i64, ptr %rest, i64 3

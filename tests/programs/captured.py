@@ -2,20 +2,25 @@
 
 It is called three times, with other elements each time, with numbers among its arguments five times, with others each
 time; its results and what it did to its arguments must be NumPy's. Of every other program the arguments are tensors, of
-the others NumPy arrays: arguments, in a list that is one, or found in a dict.
+the others NumPy arrays: arguments, in a list that is one, or found in a dict. In the mode "dispatched" all are tensors,
+the program finds the namespace as functions of users' do, and machine code is told of its calls as soon as it can be.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pytest
 
 import xtensor as xt
+from xtensor.calls import capture
+from xtensor.codegen.cpu import compile as compile_
 
 from .kinds import Kind
 from .maker import Maker, converts
@@ -26,7 +31,10 @@ MODES: dict[str, dict[str, Any]] = {
     "llvm": {"engine": "llvm", "cache_dir": ""},
     "auto": {"engine": "auto", "cache_dir": ""},
     "direct": {"engine": "direct", "cache_dir": ""},
+    "dispatched": {"engine": "auto", "cache_dir": ""},
 }
+HELPED = ("diagonal", "pick", "apart", "host", "force")
+HELPERS = re.compile(rf"\bxp\.({'|'.join(HELPED)})\(")
 WAYS = ("tensors", "arrays", "tensors", "in a list", "tensors", "found")
 CALLS = 3
 NUMBERS = {"n0": "({0} * 3 + 2) % 5", "n1": "{0} * 0.5 + 1.5"}  # by the call
@@ -181,12 +189,18 @@ def other_elements(makers: list[str], call: int) -> list[str]:
 
 
 def function_of(
-    names: list[str], body: list[str], ending: list[str], first: Sequence[str] = (), *, failing: Any = None
+    names: list[str],
+    body: list[str],
+    ending: list[str],
+    first: Sequence[str] = (),
+    *,
+    failing: Any = None,
+    is_plain: bool = False,
 ) -> Callable[..., Any]:
     """Return lines as a function of variables, which goes on after a line that raises (but for want of memory).
 
     first: lines that come before. failing: the lines that may raise, None for all: functions that handle errors are
-    captured less often.
+    captured less often. is_plain: whether it finds nothing but functions and the namespace.
     """
     text = [f"def program({', '.join(names)}):", *[f"    {line}" for line in first]]
     for line in body:
@@ -203,6 +217,9 @@ def function_of(
         ]
     text += [f"    {line}" for line in ending]
     spread: dict[str, Any] = {"xp": Ours(), "data": data, "numbers": numbers, "FOUND": {}}
+    if is_plain:
+        spread |= {"xp": xt, **{name: getattr(Ours, name) for name in HELPED}}
+        text = [HELPERS.sub(r"\1(", line) for line in text]
     exec("\n".join(text), spread)
     made: Callable[..., Any] = spread["program"]
     return made
@@ -244,7 +261,17 @@ def failing(makers: tuple[str, ...], body: tuple[str, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _fused(makers: list[str], body: list[str], way: str) -> tuple[Any, dict[str, Any]]:
+@contextmanager
+def dispatched() -> Iterator[None]:
+    """A block in which machine code is told of captured calls as soon as it can be, of small ones, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture, "DISPATCHED_AFTER", 1)
+        patch.setattr(capture, "SMALL_AFTER", 0)
+        patch.setattr(compile_, "HOT_CALLS", 0)
+        yield
+
+
+def _fused(makers: list[str], body: list[str], way: str, *, is_plain: bool) -> tuple[Any, dict[str, Any]]:
     """Return a program under `xt.fuse`, and the dict in which it finds its arguments."""
     names, told = arguments(makers), [line.partition(" ")[0] for line in numbers_of(body, 0)]
     first = {
@@ -253,7 +280,8 @@ def _fused(makers: list[str], body: list[str], way: str) -> tuple[Any, dict[str,
     }
     own = {"in a list": ["held"], "found": []}.get(way, names)
     may_raise = failing(tuple(makers), tuple(body))
-    program = function_of(own + told, body, returning(names + own, body), first.get(way, ()), failing=may_raise)
+    lines = returning(names + own, body)
+    program = function_of(own + told, body, lines, first.get(way, ()), failing=may_raise, is_plain=is_plain)
     return xt.fuse(program), program.__globals__["FOUND"]
 
 
@@ -264,10 +292,11 @@ def difference(lines: list[str], mode: str) -> str | None:
     if not names:
         return None
     told = [line.partition(" ")[0] for line in numbers_of(body, 0)]
-    way = WAYS[len(body) % len(WAYS)]
-    with xt.options(**MODES[mode]), quiet():
-        fused, found_in = _fused(makers, body, way)
-        for call in range(MOST_CALLS if told else CALLS):
+    is_plain = mode == "dispatched"
+    way = "tensors" if is_plain else WAYS[len(body) % len(WAYS)]
+    with xt.options(**MODES[mode]), quiet(), dispatched() if is_plain else nullcontext():
+        fused, found_in = _fused(makers, body, way, is_plain=is_plain)
+        for call in range(MOST_CALLS if told or is_plain else CALLS):
             given, results = expected(tuple(other_elements(makers, call)), tuple(body), call)
             mine = Side(Ours(), lambda x: x)
             for line in other_elements(makers, call) + numbers_of(body, call):

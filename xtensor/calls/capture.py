@@ -26,12 +26,15 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
+from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, SMALL_AFTER, Kind, Kinds, kind_of
 from .given import Shared, holds_arrays
+from .leaves import told_tree, ways_of
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
 from .reach import Reach, constant_of
 from .rebound import Contents, Left, counts
 from .record import record_part
 from .signature import signature_of
+from .thin import Dispatched, exchange
 
 if TYPE_CHECKING:
     from ..run.capture import Capture
@@ -98,7 +101,7 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     return Fused(function, strict=strict)
 
 
-class Fused(Generic[P, R]):
+class Fused(Dispatched, Generic[P, R]):
     """A function made by `fuse`. It is called as the function is, and works as a method; `why` explains a call.
 
     steps: that are taken down of its first calls.
@@ -118,6 +121,7 @@ class Fused(Generic[P, R]):
         self._masks: list[tuple[int, ...]] = []
         self._shares = False
         self._fixed: set[int] = set()
+        self.dispatched, self._told_kinds = None, Kinds()
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -136,7 +140,11 @@ class Fused(Generic[P, R]):
         function = deepcopy(self._function, memo)  # a copied object's method is that of the copy
         return self if function is self._function else Fused(function, strict=self._strict, steps=self._steps)
 
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    if TYPE_CHECKING:
+
+        def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
                 if type(x) is Tensor:
@@ -162,12 +170,14 @@ class Fused(Generic[P, R]):
         if type(found) is str:
             if not self._shares and Shared.of(args, kwargs) is not None:
                 self._shares = True
-                return cast(R, cast(Any, self)(*args, **kwargs))
+                return cast(R, self._answer(*args, **kwargs))
             self._not_looked_up = NOT_LOOKED_UP * (found == self._refused and not self._strict)
             self._plain, self._refused = settings(), found
             return self._call_plainly(found, args, kwargs)
         self._refused = ""
-        signature, tensors, blobs, _, holders, numbers = found
+        signature, tensors, blobs, arrays, holders, numbers = found
+        if self.dispatched is not None and self._reach is not None:
+            self.dispatched = self._told_kinds.words(self._reach)
         known = self._known.get(signature)
         cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
         if known is None and self._masks:
@@ -179,6 +189,8 @@ class Fused(Generic[P, R]):
         results = known.results(blobs, cells)
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
+            if known.uses & (known.uses - 1) == 0 and not (arrays or holders or cells):
+                self._tell(known, blobs, args, kwargs)
             return result
         if known.is_long:
             return self._call_long(known, args, kwargs)
@@ -186,6 +198,19 @@ class Fused(Generic[P, R]):
         self._not_looked_up = NOT_LOOKED_UP * (known is self._last and not raises)
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
+
+    def _tell(self, known: _Known, blobs: list[TBlob], args: Any, kwargs: Any) -> None:
+        """Tell machine code of a kind that has come often, as far as it can know that."""
+        if known.uses < DISPATCHED_AFTER or self._reach is None:
+            return
+        if known.uses >= EXCHANGED_AFTER:
+            exchange()
+        kind = known.kind = known.told(blobs, args, kwargs, self._reach)
+        if kind is not None:
+            self._told_kinds.add(kind, self._reach)
+            self.dispatched = self._told_kinds.words(self._reach)
+        elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
+            known.captured.pays_dispatched, known.runs = False, None
 
     def _told(self, signature: tuple[Any, ...], numbers: Numbers) -> tuple[_Known | None, Sequence[Any]]:
         """Return what is remembered of calls that are told their numbers, and what is computed of these; None for what
@@ -251,7 +276,7 @@ class Fused(Generic[P, R]):
     def _kinds(self) -> list[tuple[str, Captured | None]]:
         """Return what is said of each kind of arguments, and what was captured."""
         known = enumerate(list(self._known.values()), 1)
-        return [(f"kind {n}, used {one.uses} times: {one.why() or 'captured'}", one.captured) for n, one in known]
+        return [(f"kind {n}, used {one.calls} times: {one.why() or 'captured'}", one.captured) for n, one in known]
 
     def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
         """Call the function itself, for a reason; raises that where calls are to be captured."""
@@ -377,7 +402,8 @@ class Fused(Generic[P, R]):
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
         wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
-            oldest, forgotten = min(list(self._known.items()), key=lambda item: item[1].used)
+            others = [item for item in list(self._known.items()) if item[1].kind not in self._told_kinds]
+            oldest, forgotten = min(others, key=lambda item: item[1].used)
             self._known.pop(oldest, None)
             wasted = int(forgotten.used == forgotten.made)
         known.used = known.made = self._uses = self._uses + 1
@@ -515,9 +541,9 @@ class _Known:
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
     put. values: the places of results that are values. plain: the settings under which library calls cost less, or
     nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
-    its first and its last call. uses: how many calls there were. is_long: whether only its first steps were taken down,
-    as more do not pay yet. again: what is computed of numbers; otherwise: what is remembered of another call with such
-    numbers, which comparisons told apart.
+    its first and its last call. uses: how many calls Python has answered; kind: what machine code was told for others.
+    is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
+    otherwise: what is remembered of another call with such numbers, which comparisons told apart.
     """
 
     def __init__(
@@ -536,6 +562,7 @@ class _Known:
         self.runs: Any = None
         self.made = self.used = 0
         self.uses = 1
+        self.kind: Kind | None = None
         self.again = Again([], [], [])
         self.otherwise: _Known | None = None
 
@@ -545,6 +572,19 @@ class _Known:
         while known is not None:
             yield known
             known = known.otherwise
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were."""
+        return self.uses + (0 if self.kind is None else self.kind.uses)
+
+    def told(self, blobs: list[TBlob], args: Any, kwargs: Any, reach: Reach) -> Kind | None:
+        """Return what machine code can be told of calls of this kind, by one of them; None where they do more."""
+        tree = told_tree(self.leaves, self.build)
+        stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
+        if tree is None or stands is None or self.captured is None:
+            return None
+        return kind_of(args, kwargs, in_force.get(), reach, stands, self.captured.written, *tree, self.values)
 
     def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
@@ -566,9 +606,9 @@ class _Known:
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
         """Return whether a schedule is to run under settings, and remember which these are."""
-        if self.plain is limits or asks_for_plain_calls(limits):
+        if asks_for_plain_calls(limits):
             return False
-        if captured.is_small and limits.engine == "auto":
+        if self._is_small(captured, limits):
             self.plain = limits
             return False
         self.runs = limits
@@ -581,6 +621,9 @@ class _Known:
         made = [face(blob) for blob in results]
         for place in self.values:
             valued(made[place])
+        if self.kind is not None:  # which takes thin faces alone
+            for x in (*made, *tensors):
+                x.thin()
         if self.build is next:
             return self.leaves[0](made, tensors, holders, cells)
         tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])
@@ -596,7 +639,12 @@ class _Known:
         if self.reason or asks_for_plain_calls(limits):
             return self.reason or ASKED
         assert self.captured is not None
-        return SMALL if self.captured.is_small and limits.engine == "auto" else ""
+        return SMALL if self._is_small(self.captured, limits) else ""
+
+    def _is_small(self, captured: Captured, limits: Settings) -> bool:
+        """Return whether library calls cost less: kernels that are to be found in Python, or in machine code, too."""
+        often = captured.pays_dispatched and self.uses > SMALL_AFTER
+        return captured.is_small and limits.engine == "auto" and not often
 
 
 def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
@@ -621,30 +669,6 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
         plain.is_long = reason.startswith(LONG)
         return plain
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
-    known = ((_given, same), (_result, places), (_holder, done.numbers), (_computed, numbered))
-    ways = [
-        next((partial(way, numbers[id(leaf)]) for way, numbers in known if id(leaf) in numbers), partial(_fixed, leaf))
-        for leaf in done.leaves
-    ]
+    ways = ways_of(done.leaves, same, places, done.numbers, numbered)
     values = [place for place, leaf in enumerate(made) if is_value(leaf)]
     return _Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])
-
-
-def _given(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Tensor:
-    return tensors[place]
-
-
-def _result(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Tensor:
-    return made[place]
-
-
-def _holder(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
-    return holders[place]
-
-
-def _computed(cell: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
-    return cells[cell]
-
-
-def _fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
-    return value

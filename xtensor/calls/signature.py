@@ -136,7 +136,7 @@ class _Key:
         if kind is Tensor:
             self.tensor(x)
             return
-        if kind in _COMPARED or (kind is float and x and x == x):  # 0.0 is not -0.0, and NaN is NaN
+        if is_compared(x):
             self.key += (kind, x)
             return
         changes = kind is dict or kind is list or kind is np.ndarray
@@ -309,6 +309,12 @@ class _Key:
                 if holder >= 0 and type(value) in KINDS:
                     self.numbers.append((len(self.key) + 1, value, holder, name))
                 self.enter(value, given=False)
+
+
+def is_compared(x: Any) -> bool:
+    """Return whether a constant is what others of its type are that equal it: 0.0 is not -0.0, and NaN is NaN."""
+    kind = type(x)
+    return kind in _COMPARED or (kind is float and x and x == x)
 
 
 @lru_cache(maxsize=1024)

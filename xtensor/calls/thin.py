@@ -1,4 +1,5 @@
-"""The thin way in machine code: tensors get it for operators and indexing once many calls have gone through.
+"""The thin way in machine code: tensors get it for operators and indexing once many calls have gone through, and fused
+functions for the dispatch of what was captured (dispatch.py).
 
 Until then, and where there is no compiler, the methods are Python's. Those stay the doors of machine code, for whatever
 is not thin. It is made for the Python that runs: where a pointer lies in an object is looked up in such an object, and
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from itertools import count
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +23,11 @@ from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
 from ..base.interpreter import has_known_objects
 from ..base.locks import fork_waiting_lock
-from ..base.options import converting, settings, thin_closed
+from ..base.options import converting, in_force, settings, thin_closed
+from ..base.profiling import observers
 from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
 from ..plan.costs import THIN_CALLS, cheap_below, costly_below
+from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
 from ..tensor.methods import Methods
@@ -45,6 +49,22 @@ class Door(NamedTuple):
     function: Any = None
     items: Any = None
     below: list[int] = costly_below
+
+
+class Dispatched:
+    """What is called in Python until machine code knows kinds of its calls. dispatched: their words (dispatch.py), or
+    None.
+    """
+
+    __slots__ = ("dispatched",)
+
+    dispatched: Any
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._answer(*args, **kwargs)
+
+    def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
 
 
 _doors: list[Door] = []
@@ -179,7 +199,7 @@ def _objects() -> dict[str, Any]:
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
-    state |= {"refused": REFUSED, "__call__": "__call__"}
+    state |= {"refused": REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
     others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
@@ -187,7 +207,7 @@ def _objects() -> dict[str, Any]:
 
 
 # The places of functions among those that NumPy hands to extensions: part of its binary interface.
-_OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61}
+_OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61, "PyArray_NewFromDescr": 94}
 
 
 def _address(name: str) -> int:
@@ -212,8 +232,12 @@ def _offsets() -> Any:
 
     slots = {name: _slot(Tensor, f"_{name}") for name in ("data", "owner", "blob", "step", "is_value")}
     slots |= {name: _slot(Storage, name) for name in ("guard", "version")}
+    slots |= {"blob_owner": _slot(TBlob, "_owner"), "saver": _slot(TBlob, "saver")}
+    slots |= {"kinds": _slot(Dispatched, "dispatched")}
     itemsize, kind = _in_dtypes()
-    found = Offsets(type=1, memory=2, axes=3, lengths=4, strides=5, dtype=7, itemsize=itemsize, kind=kind, **slots)
+    own = FunctionType.__dictoffset__ // _WORD
+    places = {"memory": 2, "axes": 3, "lengths": 4, "strides": 5, "dtype": 7, "flags": 8, "function_dict": own}
+    found = Offsets(type=1, itemsize=itemsize, kind=kind, **places, **slots)
     _check_arrays(found)
     return found
 
@@ -257,6 +281,8 @@ def _check_arrays(at: Any) -> None:
             or words[at.dtype] != id(one.dtype)
             or words[at.axes] & 0xFFFFFFFF != one.ndim
             or words[at.memory] != one.ctypes.data
+            or words[at.flags] & 0xFFFFFFFF != one.flags.num
+            or at.function_dict <= 0
         ):
             raise LookupError("arrays are laid out in another way")
         for word, expected in ((at.lengths, one.shape), (at.strides, one.strides)):
@@ -274,6 +300,7 @@ _DTYPES = {
 reflected: dict[Any, str] = {}
 
 add_door(Door(Methods, "__array_ufunc__", vars(Methods)["__array_ufunc__"], "universal", None, reflected))
+add_door(Door(Dispatched, "__call__", Dispatched.__call__, "dispatch"))
 add_door(Door(Methods, "astype", Methods.astype, "cast", np.ndarray.astype, _DTYPES))
 for _home, _name, _kind, _function in (
     (Methods, "copy", "fresh", np.ndarray.copy),

@@ -232,6 +232,9 @@ def code_size(name: str) -> float:
 # three things.)
 REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 
+# The same of calls that machine code dispatches, of all besides the kernels themselves; of each tensor and result.
+DISPATCH, DISPATCHED = 0.7e-6, 0.1e-6
+
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed
 # places more than to make it.
 BETWEEN, SHOWN = 6e-6, 1e-5

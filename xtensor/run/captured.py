@@ -26,6 +26,7 @@ from .native import WORD, Makes
 from .prepare import Builder
 from .schedule import Blank, Call, Copied, Made, Ready, Schedule
 from .simplified import simplified, uses
+from .standing import Standing, standing
 
 
 class Output(NamedTuple):
@@ -39,12 +40,17 @@ class Output(NamedTuple):
     meta: Meta
     writeable: bool
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a result as it begins, which can be written."""
+        return self.argument is None and self.writeable and not self.after
+
     def of(self, arguments: Sequence[TBlob], results: Sequence[TBlob]) -> TBlob:
         """Return its bytes."""
         if self.argument is None:
             whole = results[self.result]
             same = whole.layout == self.meta.layout and whole.dtype == self.meta.dtype
-            if same and self.writeable and not self.after:
+            if same and self.is_whole:
                 return whole
         else:
             whole = arguments[self.argument]
@@ -56,8 +62,9 @@ class Captured:
     """What a captured call did, to be done again.
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
-    whether that can be written. is_small: whether library calls are expected to cost less than its kernels. written:
-    the numbers of the arguments that it writes. looked: what a call looks into, is told and leaves elsewhere.
+    whether that can be written. is_small: whether library calls are expected to cost less than its kernels;
+    pays_dispatched: whether they cost more once machine code finds out what runs (calls/dispatch.py). written: the
+    numbers of the arguments that it writes. looked: what a call looks into, is told and leaves elsewhere.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
@@ -72,23 +79,25 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
-        self.is_small = self._is_small(looked, costs.TAPED * capture.taped)
+        self.is_small, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
 
-    def _is_small(self, looked: int, by_tape: float) -> bool:
-        """Return whether library calls on arrays as small as these are expected to cost less. by_tape: what a gradient
-        costs with them besides.
+    def _costs(self, looked: int, by_tape: float) -> tuple[bool, bool]:
+        """Return whether it is small, and whether it pays dispatched. by_tape: what a gradient costs with library calls
+        besides.
         """
         if self.device.backend is not CPU:
-            return False
-        by_calls, by_kernels, largest = by_tape, costs.RUN, 0
+            return False, False
+        by_calls, by_kernels, runs, largest = by_tape, costs.RUN, 0.0, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
+        is_native = not looked
         for step in {id(step): step for step in self.steps}.values():
             count = times[id(step)]
             if isinstance(step, Called):
                 if _is_native(step):
                     by_calls += count * costs.FACTORED
                     continue
+                is_native = False
                 by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
                 by_calls += count * costs.PREPARED * hasattr(step.function, "ready")
                 continue
@@ -98,9 +107,12 @@ class Captured:
             by_calls += count * costs.calls_seconds(step.plan, elements, len(step.trace.arguments), views)
             by_calls += count * costs.PREPARED * _prepared(step)
             by_kernels += count * costs.kernels_seconds(step.plan, elements, step.metas)
+            runs += count * costs.RUN
         beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
         beside += len(self.begins) * costs.ARGUMENT
-        return largest <= costs.DIRECT_BELOW and by_calls < by_kernels + beside
+        is_small = largest <= costs.DIRECT_BELOW and by_calls < by_kernels + beside
+        dispatched = costs.DISPATCH + (len(self.results) + len(self.begins)) * costs.DISPATCHED
+        return is_small, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
 
     def _is_whole(self, spot: Spot) -> bool:
         """Return whether a spot is all of its memory, and no view of some."""
@@ -122,6 +134,19 @@ class Captured:
                 scalars[place] = cells[cell]
         results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         return [output.of(arguments, results) for output in self.outputs]
+
+    def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
+        """Return a run that stands ready, whose results are all that is returned; None where there is none."""
+        whole = [one for one in self.outputs if one.is_whole and one.meta.layout.is_contiguous(one.meta.dtype.itemsize)]
+        if self._varying or self._schedule is None or len(whole) < len(self.outputs):
+            return None
+        found = standing(self._schedule, [*arguments, *self._constants], self._scalars)
+        if found is None or sorted([one.result for one in whole]) != list(range(len(found.makes))):
+            return None
+        makes = [found.makes[one.result] for one in whole]
+        pairs = [(own, one.meta) for own, one in zip(makes, whole, strict=True)]
+        alike = all([own.layout == meta.layout and own.dtype == meta.dtype for own, meta in pairs])
+        return found._replace(makes=makes) if alike else None
 
     def lines(self) -> list[str]:
         """Return what it does, in words: the schedule if there is one, else the steps that were taken down."""

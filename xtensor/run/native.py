@@ -23,6 +23,7 @@ from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.moves import CROSSWISE, STRIDED
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, POOL
+from ..storage.storage import Native
 from .nest import Box, Nest
 
 # The number of what a kernel's launches hand on to each other in memory of their own.
@@ -272,7 +273,7 @@ class Laid:
         behind = 8 * (boxes + threads - 1)
         self._head = (template, len(words), places, len(fillings), order, len(begins), behind)
         self._pack = struct.Struct(f"={len(HEAD)}q{''.join(formats)}{1 + threads}q{8 * len(words)}x").pack
-        self.size = len(words)
+        self.size, self.count = len(words), len(begins)
         self._call = driver().call
 
     def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
@@ -282,6 +283,13 @@ class Laid:
             words = [words[told] for told in self._uses]
         # The driver works in the zeros behind the words, which nobody else has.
         self._call(self._pack(*self._head, *words, base, rest, *boxes))
+
+    def standing(self, words: Sequence[Any]) -> tuple[Native, dict[int, int], Any]:
+        """Return a run for the driver in memory of its own, where in it words of a run are, and what it works in."""
+        memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)
+        uses = range(len(words)) if self._uses is None else self._uses
+        run = np.frombuffer(self._pack(*self._head, *[words[told] for told in uses], base, 0), np.int64).copy()
+        return run, {told: len(HEAD) + at for at, told in enumerate(uses)}, memory
 
 
 class Way(Protocol):
@@ -386,6 +394,17 @@ class Segment:
                 self._alone.run(words)
         else:
             self._watched(words, threads_here())
+
+    def standing(
+        self, words: Sequence[Any], seconds: float, launches: int, nbytes: int
+    ) -> tuple[Native, dict[int, int], Any] | None:
+        """Return a run in memory of its own, as `Laid.standing` does; None where its code is to be made better, it
+        takes longer, has more launches or works in more memory than this.
+        """
+        long = self._seconds or sum([one.way.seconds for one in self._makes]) > seconds
+        if long or self._young or self._alone.count > launches or self._alone.nbytes > nbytes:
+            return None
+        return self._alone.standing(words)
 
     def _watched(self, words: Sequence[Any], threads: int) -> None:
         """Run the kernels, and learn from how long it took."""

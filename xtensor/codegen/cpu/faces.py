@@ -21,7 +21,9 @@ FUNCTIONS = (
     *("PyList_GetItem", "PyList_Size", "PyTuple_GetItem", "PyTuple_Size", "PyTuple_New", "PyTuple_SetItem"),
     *("PyNumber_Add", "PyNumber_Index", "PyLong_AsLong", "PyLong_FromSsize_t", "PyContext_Enter", "PyContext_Exit"),
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
-    *("PyObject_VectorcallMethod", "PyUnicode_Compare"),
+    *("PyObject_VectorcallMethod", "PyUnicode_Compare", "PyErr_Occurred", "PyArray_NewFromDescr"),
+    *("PyContextVar_Get", "PyObject_Size", "PyObject_RichCompareBool", "PyCell_Get", "PyDict_Size"),
+    *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults"),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open; converting: one while nobody has
@@ -29,12 +31,14 @@ FUNCTIONS = (
 # gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
 # Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
 # into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share: NumPy's function
-# that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own numbers.
+# that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own numbers. observers: a
+# list. in_force: the context variable of options.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
     *("axis", "False", "may_share", "scalar_types", "converting", "__call__"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
+    *("observers", "in_force"),
 )
 
 ROW = ("function", "door", "items", "below")
@@ -45,8 +49,9 @@ SPARE = 1 << 63
 
 
 class Offsets(NamedTuple):
-    """Where things lie in objects, in words of 8 bytes: the type in every object; slots in a Tensor and in a Storage;
-    the address, the number of axes, their lengths and strides and the dtype in a NumPy array.
+    """Where things lie in objects, in words of 8 bytes: the type in every object; slots in a Tensor, a Storage, a TBlob
+    and a fused function; the address, the number of axes, their lengths and strides, the dtype and the flags in a NumPy
+    array; the dict in a function.
 
     itemsize, kind: in a dtype, the bytes of an element, and its kind, a character, whose place is in bytes.
     """
@@ -59,11 +64,16 @@ class Offsets(NamedTuple):
     is_value: int
     guard: int
     version: int
+    blob_owner: int
+    saver: int
+    kinds: int
+    function_dict: int
     memory: int
     axes: int
     lengths: int
     strides: int
     dtype: int
+    flags: int
     itemsize: int
     kind: int
 

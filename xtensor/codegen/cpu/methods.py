@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .array_methods import GIVEN_MORE, array_methods
+from .dispatch import dispatch
 from .faces import (
     ENDING,
     MADE,
@@ -40,8 +41,8 @@ def table_words(methods: int) -> int:
 def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), both with " formula" behind it where the function is no ufunc of NumPy's and takes
-    Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", or one of those
-    of array_methods.py.
+    Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", "dispatch", or
+    one of those of array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods.
     """
@@ -51,7 +52,7 @@ def source(kinds: Sequence[str], at: Offsets) -> str:
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
-            *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at)),
+            *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at), dispatch(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]

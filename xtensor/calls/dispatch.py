@@ -1,0 +1,227 @@
+"""The dispatch of captured functions: what machine code is told of a kind of calls, to tell that a call is of it.
+
+A captured function asks in Python what a call reads, and whether memory lies as it did (signature.py), in ten times the
+time of NumPy's smallest calls. Kinds that come again and again are told to machine code (codegen/cpu/dispatch.py),
+which asks the same of thin faces and constants, enters addresses in a run that stands ready, and makes the results. A
+call that is of none of its kinds, in whatever way, is answered in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from ..plan.costs import STREAM_BYTES
+from ..run.standing import Standing
+from ..storage.pool import ALIGNMENT
+from ..tensor.face import Tensor
+from .reach import Reach, constant_of, form_of, is_plain
+from .signature import is_compared
+
+# Calls of a kind after which machine code is told of it, and again where that could not be: after twice as many.
+DISPATCHED_AFTER = 16
+
+# Calls that are looked up, one of many where arrays are so small that library calls cost less than kernels that are
+# found in Python: from there on these are run, if they cost less dispatched.
+SMALL_AFTER = 8
+
+# Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us.
+EXCHANGED_AFTER = 2048
+
+# Kinds of one function that machine code asks for.
+MOST_KINDS = 4
+
+
+class Kind:
+    """A kind of calls. words: what machine code is told of it; held: what these point to."""
+
+    __slots__ = ("held", "words")
+
+    def __init__(self, words: Any, held: Any) -> None:
+        self.words, self.held = words, held
+
+    @property
+    def uses(self) -> int:
+        """How often machine code was called for it."""
+        return int(self.words[_place("uses")])
+
+
+def _place(name: str) -> int:
+    from ..codegen.cpu.dispatch import HEAD
+
+    return HEAD.index(name)
+
+
+class Kinds:
+    """The kinds of a function's calls that machine code knows, the one that it was told of last first; for what the
+    function was known to reach then.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Kind] = []
+        self._reached = 0, 0
+
+    def __contains__(self, kind: Kind | None) -> bool:
+        return kind in self._all
+
+    def words(self, reach: Reach) -> Any:
+        """Return the words of the first kind, from which those of others are found; None where there is none any more,
+        as the function reaches more.
+        """
+        if self._reached != (reach.grown, reach.version):
+            self._all = []
+        return self._all[0].words if self._all else None
+
+    def add(self, kind: Kind, reach: Reach) -> None:
+        """Add a kind, and let go of the one that was told of first if they are too many."""
+        before = self._all if self._reached == (reach.grown, reach.version) else []
+        self._reached = reach.grown, reach.version
+        following = [kind, *before][:MOST_KINDS]
+        for one, other in zip(following, [*following[1:], None], strict=True):
+            one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
+        self._all = following
+
+
+class _Told:
+    """What is told of a kind while it is put together. rows: of each table; held: what they point to."""
+
+    def __init__(self) -> None:
+        from ..codegen.cpu import dispatch
+
+        self.form = dispatch
+        self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in dispatch.TABLES}
+        self.head = dict.fromkeys(dispatch.HEAD, 0)
+        self.held: list[Any] = []
+        self.natives: list[Any] = []
+        self._lists: list[int] = []
+
+    def object(self, x: Any) -> int:
+        """Return the word of an object, which is held."""
+        self.held.append(x)
+        return id(x)
+
+    def given(self, x: Any) -> bool:
+        """Enter an argument; return whether it is known what tells it from others."""
+        if type(x) is Tensor:
+            self.rows["given"].append((0, 0, len(self.natives)))
+            return self.tensor(x)
+        compared = is_compared(x)
+        if not compared and (constant_of(x) is None or not is_plain(x)):
+            return False
+        self.rows["given"].append((self.object(x), int(compared), 0))
+        return True
+
+    def tensor(self, x: Tensor) -> bool:
+        """Enter a tensor; return whether it is a thin face."""
+        native = x.thin()
+        if native is None:
+            return False
+        self.natives.append((x, native))
+        return True
+
+    def place(self, place: Sequence[Any]) -> bool:
+        """Enter what is found by a name; return whether it can only be exchanged, not change."""
+        where, name, last, part, _ = place
+        is_cell = type(where) is CellType
+        if not is_cell and type(where) is not dict:
+            return False
+        try:
+            value = where.cell_contents if is_cell else where.get(name)
+        except ValueError:  # an empty cell
+            value = None
+        row = self.object(where), self.object(name), int(is_cell)
+        if type(value) is Tensor:
+            self.rows["places"].append((*row, 0, 0, 0, 0, len(self.natives)))
+            return self.tensor(value)
+        if part is None or value is not last or (type(value) is FunctionType and value.__dict__):
+            return False
+        form = form_of(value) if type(value) is FunctionType else (None, None, None)
+        words = [0 if one is None else self.object(one) for one in form]
+        self.rows["places"].append((*row, self.object(value), *words, 0))
+        return True
+
+    def lengths(self, *numbers: int) -> int:
+        """Enter numbers of any count; return where they are, in words behind the tables."""
+        self._lists += numbers
+        return len(self._lists) - len(numbers)
+
+    def words(self) -> Any:
+        """Return all words in one piece of memory: the head, the tables, and lists of numbers."""
+        form = self.form
+        at = len(form.HEAD)
+        for name in form.TABLES:
+            self.head[name], self.head[f"{name}.rows"] = at, len(self.rows[name])
+            at += len(self.rows[name]) * len(form.ROWS[name])
+        self.head["overlaps"] += at
+        for name in ("tensors", "results"):
+            lie = form.ROWS[name].index("lie")
+            self.rows[name] = [(*row[:lie], row[lie] + at, *row[lie + 1 :]) for row in self.rows[name]]
+        rows = [number for name in form.TABLES for row in self.rows[name] for number in row]
+        return np.array([*self.head.values(), *rows, *self._lists], np.int64)
+
+
+def kind_of(
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    options: Any,
+    reach: Reach,
+    stands: Standing,
+    written: Sequence[int],
+    leaves: Sequence[tuple[int, Any]],
+    build: Any,
+    values: Sequence[int],
+) -> Kind | None:
+    """Return what machine code is told of calls like this one; None where more is to be asked than it can.
+
+    options: the object that says which are in force. written: the numbers of tensors that are written. leaves, build:
+    of the result (see leaves.py). values: the numbers of results that are values.
+    """
+    told = _Told()
+    if not all(map(told.given, (*args, *kwargs.values()))) or not all(map(told.place, reach.places)):
+        return None
+    told.rows["spreads"] = [(told.object(spread), count) for spread, count, _ in reach.spreads]
+    told.rows["written"] = [(number,) for number in written]
+    told.rows["leaves"] = [(kind, told.object(one) if kind == told.form.OBJECT else one) for kind, one in leaves]
+    _enter_memory(told)
+    _enter_run(told, stands, values)
+    told.head |= {
+        "options": told.object(options),
+        "names": told.object(tuple(kwargs)) if kwargs else 0,
+        "positional": len(args),
+        "build": build if type(build) is int else told.object(build),
+    }
+    return Kind(told.words(), (told.held, stands))
+
+
+def _enter_memory(told: _Told) -> None:
+    """Enter how arrays lie, and which of them overlap."""
+    form, spans = told.form, []
+    for x, native in told.natives:
+        blob = x.blob
+        begin, (low, high) = blob.address, blob.span
+        left = begin % ALIGNMENT if high - low >= STREAM_BYTES else -1
+        lie = told.lengths(*native.shape, *native.strides)
+        kind = told.object(native.dtype), native.flags.num & form.WRITEABLE, native.ndim, lie
+        told.rows["tensors"].append((*kind, low - begin, high - begin, left, 0, 0, 0, 0))
+        spans.append((x, begin, low, high))
+    cells = []
+    for x, begin, low, high in spans:
+        for other, where, lowest, highest in spans:
+            meet = low < highest and lowest < high
+            cells.append(2 * (begin - where) + (x is other) if meet else form.APART)
+    told.head["overlaps"] = told.lengths(*cells)
+
+
+def _enter_run(told: _Told, stands: Standing, values: Sequence[int]) -> None:
+    """Enter the run: where it is told of tensors and results, and what these are."""
+    told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted}
+    for number in range(len(told.natives)):
+        if number in stands.places:
+            told.rows["moves"].append((number, stands.places[number]))
+    for number, made in enumerate(stands.makes):
+        shape = made.layout.shape
+        kind = told.object(made.dtype), len(shape), told.lengths(*shape), int(number in values)
+        told.rows["results"].append((*kind, stands.places[made.word]))

@@ -1,0 +1,60 @@
+"""Runs that stand ready: the words of a schedule's run in memory of their own, where machine code enters addresses and
+calls the driver itself (codegen/cpu/dispatch.py), as long as Python's lock is held: one run serves all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..codegen.cpu.driver import driver
+from ..storage.blob import TBlob
+from .factors import Checked
+from .native import Segment
+from .schedule import KEPT_ARENA, Kernels, Made, Run, Schedule
+
+# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long.
+LONGEST, MOST_LAUNCHES = 2e-4, 512
+
+
+class Standing(NamedTuple):
+    """A run. begin: the address of its words; driver: that of the driver's code; places: of words of a run that
+    instructions are told, where they are in this one; makes: the results, in the order in which they are returned;
+    noted: the address of the word that says that a factorisation failed, 0 where none can; kept: what must live.
+    """
+
+    begin: int
+    driver: int
+    places: Mapping[int, int]
+    makes: list[Made]
+    noted: int
+    kept: Any
+
+
+def standing(schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> Standing | None:
+    """Return a schedule's run for what is given now; None where it is more than a list of launches in one thread, or
+    takes long, or its code is still to be made better.
+    """
+    kernels, *rest = schedule.instructions or (None,)
+    if not isinstance(kernels, Kernels) or not isinstance(kernels.segment, Segment) or len(rest) > 1:
+        return None
+    facts = schedule.facts
+    made = {one.number: one for one in kernels.makes}
+    if sorted(made) != sorted(facts.results) or facts.waiting or facts.arena[1] > KEPT_ARENA:
+        return None
+    run = Run(facts, blobs, scalars, None)
+    noted = 0
+    if rest:
+        (check,) = rest
+        if not isinstance(check, Checked) or check.kind:
+            return None
+        noted = run.words[check.word] + check.place
+    found = kernels.segment.standing(run.words, LONGEST, MOST_LAUNCHES, KEPT_ARENA)
+    if found is None:
+        return None
+    words, places, scratch = found
+    if not all(one.word in places for one in made.values()):
+        return None
+    kept = (schedule, words, scratch, getattr(run, "arena", None), tuple(blobs))
+    makes = [made[number] for number in facts.results]
+    return Standing(words.__array_interface__["data"][0], driver().address, places, makes, noted, kept)

@@ -1,0 +1,508 @@
+"""The dispatch of captured functions in machine code: it answers the calls that it may, and no others."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+from xtensor.calls import capture, thin
+from xtensor.codegen.cpu import compile as compile_
+from xtensor.codegen.cpu.compile import host
+
+pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler, and machine code answers no calls")
+
+N = 1000
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tell machine code of calls as soon as it can be."""
+    assert thin.exchange()
+    monkeypatch.setattr(capture, "DISPATCHED_AFTER", 1)
+    monkeypatch.setattr(capture, "SMALL_AFTER", 0)
+    monkeypatch.setattr(compile_, "HOT_CALLS", 0)
+    yield
+
+
+def vector(seed: int = 0, n: int = N, dtype: Any = np.float64) -> xt.Tensor:
+    return xt.asarray(np.random.default_rng(seed).uniform(0.5, 1.5, n).astype(dtype))
+
+
+def answered(function: Any) -> int:
+    """Return how many calls machine code has answered."""
+    return sum(known.kind.uses for known in function._known.values() if known.kind is not None)
+
+
+def by_machine_code(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a call's result, which machine code must have made."""
+    before = answered(function)
+    result = function(*args, **kwargs)
+    assert answered(function) == before + 1
+    return result
+
+
+def by_python(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a call's result, which Python must have made."""
+    before = answered(function)
+    result = function(*args, **kwargs)
+    assert answered(function) == before
+    return result
+
+
+def known(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return a fused function that machine code knows for such arguments."""
+    fused = xt.fuse(function)
+    for _ in range(5):
+        fused(*args, **kwargs)
+    assert answered(fused), fused.why(*args, **kwargs)
+    return fused
+
+
+def test_values_follow_the_arguments() -> None:
+    fused = known(lambda x, y: xt.exp(x) * y + 2 * x, vector(), vector(1))
+    for seed in range(5):
+        x, y = vector(seed), vector(seed + 9)
+        np.testing.assert_allclose(
+            np.asarray(by_machine_code(fused, x, y)), np.exp(x.numpy()) * y.numpy() + 2 * x.numpy(), rtol=1e-14
+        )
+
+
+def test_results_are_apart_from_each_other() -> None:
+    fused = known(lambda x: x * 2 + 1, vector())
+    one, other = by_machine_code(fused, vector(1)), by_machine_code(fused, vector(2))
+    one[:] = 0.0
+    np.testing.assert_array_equal(np.asarray(other), vector(2).numpy() * 2 + 1)
+    assert one.shape == (N,)
+    assert one.dtype == xt.float64
+
+
+def test_trees_of_results() -> None:
+    """Tuples, lists, dicts, nothing, arguments, constants, the same thing twice."""
+
+    def pair(x: xt.Tensor) -> Any:
+        y = x * 2
+        return y, y, x, "name", {"sum": [xt.sum(y)]}
+
+    x = vector()
+    y, again, given, name, parts = by_machine_code(known(pair, x), x)
+    assert y is again
+    assert given is x
+    assert name == "name"
+    assert float(parts["sum"][0]) == pytest.approx(float(np.sum(x.numpy() * 2)))
+    two = by_machine_code(known(lambda x: (x + 1, x + 2), x), x)
+    assert type(two) is tuple
+    np.testing.assert_array_equal(two[1].numpy(), x.numpy() + 2)
+
+    def nothing(x: xt.Tensor) -> None:
+        x += 1
+
+    z = vector()
+    fused = known(nothing, z)
+    before = z.numpy().copy()
+    assert by_machine_code(fused, z) is None
+    np.testing.assert_array_equal(z.numpy(), before + 1)
+
+
+def test_results_without_axes_are_values() -> None:
+    fused = known(lambda x: xt.sum(x), vector())
+    total = by_machine_code(fused, vector())
+    kept = total
+    total += 1.0
+    assert float(total) == float(kept) + 1.0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: vector(n=N - 1),
+        lambda: vector(dtype=np.float32),
+        lambda: vector(n=2 * N)[::2],
+        lambda: xt.reshape(vector(), (10, 100)),
+        lambda: xt.asarray(vector().numpy() + 0j),
+        lambda: xt.astype(vector(), xt.float64)[::-1],
+    ],
+)
+def test_other_arguments_are_other_kinds(other: Callable[[], xt.Tensor]) -> None:
+    fused = known(lambda x: x * x + 1, vector())
+    x = other()
+    found = by_python(fused, x)
+    np.testing.assert_allclose(np.asarray(found), x.numpy() * x.numpy() + 1, rtol=1e-6)
+    by_machine_code(fused, vector())
+
+
+def test_several_kinds_take_turns() -> None:
+    fused, sizes = xt.fuse(lambda x: x * x + 1), [N + n for n in range(4)]
+    for _ in range(5):
+        for n in sizes:
+            fused(vector(n=n))
+    for n in sizes:
+        assert by_machine_code(fused, vector(n=n)).shape == (n,)
+
+
+def test_constants_tell_kinds_apart() -> None:
+    x = vector()
+    fused = known(lambda x, how, to: x * 2 if how == "double" else x + to, x, "double", 3)
+    by_machine_code(fused, x, "".join(["dou", "ble"]), 3)
+    np.testing.assert_array_equal(np.asarray(by_python(fused, x, "add", 3)), x.numpy() + 3)
+    by_python(fused, x, "double", 3.0)
+    by_python(fused, x, "double", True)
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1, True), (1, 1.0)])
+def test_equal_constants_that_differ(first: Any, second: Any) -> None:
+    x = vector()
+    fused = known(lambda x, c: xt.copysign(x, xt.asarray(c, dtype=xt.float64)) + 1, x, first)
+    np.testing.assert_array_equal(np.asarray(by_python(fused, x, second)), np.copysign(x.numpy(), float(second)) + 1)
+
+
+def test_names_of_arguments() -> None:
+    x, y = vector(), vector(1)
+    fused = known(lambda x, y, *, scale=2.0: x * scale - y, x, y=y, scale=3.0)
+    np.testing.assert_allclose(
+        np.asarray(by_machine_code(fused, x, y=y, scale=3.0)), x.numpy() * 3 - y.numpy(), rtol=1e-14
+    )
+    np.testing.assert_allclose(np.asarray(by_python(fused, x, y=y)), x.numpy() * 2 - y.numpy(), rtol=1e-14)
+    np.testing.assert_allclose(np.asarray(by_python(fused, x, scale=3.0, y=y)), x.numpy() * 3 - y.numpy(), rtol=1e-14)
+    with pytest.raises(TypeError):
+        fused(x)
+    with pytest.raises(TypeError):
+        fused(x, y=y, scale=3.0, more=1)
+
+
+# ---- what a function finds
+
+
+def test_globals_are_looked_up_again() -> None:
+    spread: dict[str, Any] = {"xt": xt, "c": 2.0, "w": vector(7), "g": lambda x: x + 1}
+    exec("def f(x):\n    return g(x * c) + w", spread)
+    x = vector()
+    fused = known(spread["f"], x)
+    by_machine_code(fused, x)
+    spread["w"] = vector(8)
+    np.testing.assert_allclose(np.asarray(by_machine_code(fused, x)), x.numpy() * 2 + 1 + vector(8).numpy())
+    spread["c"] = 3.0
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 3 + 1 + vector(8).numpy())
+    spread["c"] = 2.0
+    spread["g"] = lambda x: x - 1
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 2 - 1 + vector(8).numpy())
+    spread["w"] = vector(8, dtype=np.float32)
+    by_python(fused, x)
+    spread["w"] = 5.0
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 2 - 1 + 5)
+    del spread["w"]
+    with pytest.raises(NameError):
+        fused(x)
+
+
+def test_a_name_that_hides_another() -> None:
+    """A global that is added later is found before the builtin of its name."""
+    spread: dict[str, Any] = {"xt": xt}
+    exec("def f(x):\n    return x * max(2, 3)", spread)
+    x = vector()
+    fused = known(spread["f"], x)
+    spread["max"] = min
+    np.testing.assert_array_equal(np.asarray(by_python(fused, x)), x.numpy() * 2)
+
+
+def test_cells_are_looked_up_again() -> None:
+    w, c = vector(3), 2.0
+
+    def f(x: xt.Tensor) -> xt.Tensor:
+        return x * c + w
+
+    x = vector()
+    fused = known(f, x)
+    w = vector(4)
+    np.testing.assert_allclose(np.asarray(by_machine_code(fused, x)), x.numpy() * 2 + vector(4).numpy())
+    c = 5.0
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 5 + vector(4).numpy())
+
+
+def test_functions_that_change() -> None:
+    def helper(x: xt.Tensor, c: float = 2.0, *, d: float = 1.0) -> xt.Tensor:
+        return x * c + d
+
+    def other(x: xt.Tensor, c: float = 2.0, *, d: float = 1.0) -> xt.Tensor:
+        return x - c + d
+
+    x = vector()
+    fused = known(lambda x: helper(x) * 2, x)
+    helper.__defaults__ = (3.0,)
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), (x.numpy() * 3 + 1) * 2)
+    helper.__kwdefaults__ = {"d": 4.0}
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), (x.numpy() * 3 + 4) * 2)
+    helper.__code__ = other.__code__
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), (x.numpy() - 3 + 4) * 2)
+
+
+def test_attributes_of_a_function() -> None:
+    def helper(x: xt.Tensor) -> xt.Tensor:
+        return x * getattr(helper, "c", 2.0)
+
+    x = vector()
+    fused = known(lambda x: helper(x) + 1, x)
+    helper.c = 3.0  # type: ignore[attr-defined]
+    np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 3 + 1)
+
+
+def test_what_can_change_in_place_is_looked_up_in_python() -> None:
+    """Lists, dicts, objects and NumPy arrays that are found."""
+    held: dict[str, Any] = {"c": 2.0}
+    array = np.full(N, 2.0)
+    x = vector()
+    fused = xt.fuse(lambda x: x * held["c"] + 1)
+    other = xt.fuse(lambda x: x * xt.asarray(array) + 1)
+    for _ in range(4):
+        fused(x)
+        other(x)
+    held["c"] = 3.0
+    np.testing.assert_allclose(np.asarray(fused(x)), x.numpy() * 3 + 1)
+    array[:] = 4.0
+    np.testing.assert_allclose(np.asarray(other(x)), x.numpy() * 4 + 1)
+
+
+# ---- memory
+
+
+def update(x: xt.Tensor, y: xt.Tensor) -> None:
+    x[1:] = x[1:] + y[:-1] * 2
+
+
+def test_memory_that_overlaps_otherwise() -> None:
+    def difference(first: int, second: int) -> np.ndarray:
+        whole = np.arange(2.0 * N)
+        x, y = whole[first : first + N], whole[second : second + N]
+        x[1:] = x[1:] + y[:-1] * 2
+        return whole
+
+    fused = known(update, vector(), vector(1))
+    by_machine_code(fused, vector(), vector(1))
+    for first, second, times in ((0, 3, 4), (3, 0, 4), (5, 5, 4), (0, N, 1)):
+        for _ in range(times):
+            whole = xt.arange(2.0 * N)
+            fused(whole[first : first + N], whole[second : second + N])
+            np.testing.assert_array_equal(whole.numpy(), difference(first, second))
+    x = vector()
+    by_python(fused, x, x)
+    np.testing.assert_array_equal(x.numpy()[1:], (vector().numpy()[1:] + vector().numpy()[:-1] * 2))
+
+
+def test_who_waits_for_what_is_written() -> None:
+    """A pending node that reads the memory gets the old values; so does a value kept for a gradient."""
+    fused = known(update, vector(), vector(1))
+    x = vector()
+    with xt.options(lazy="always"):
+        later = x * 10
+    by_python(fused, x, vector(1))
+    np.testing.assert_array_equal(later.numpy(), vector().numpy() * 10)
+
+    w = xt.asarray(np.ones(N), requires_grad=True)
+    x = vector()
+    loss = xt.sum(w * x)
+    fused(x, vector(1))
+    loss.backward()
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), vector().numpy())
+
+
+def test_writes_are_counted() -> None:
+    """Who asks for the version of an owner sees that its memory was written."""
+    fused = known(update, vector(), vector(1))
+    x = vector()
+    owner = x.owner
+    by_machine_code(fused, x, vector(1))
+    first = owner.version
+    by_machine_code(fused, x, vector(1))
+    assert owner.version == first + 1
+
+
+def test_shared_memory_is_written() -> None:
+    array = np.ones(N)
+    x = xt.asarray(array, copy=False)
+    fused = known(update, vector(), vector(1))
+    by_machine_code(fused, x, vector(1))
+    np.testing.assert_array_equal(array[1:], 1 + vector(1).numpy()[:-1] * 2)
+
+
+def test_memory_that_cannot_be_written() -> None:
+    fused = known(update, vector(), vector(1))
+    array = np.ones(N)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        fused(xt.asarray(array, copy=False), vector(1))
+    assert (array == 1).all()
+
+
+# ---- modes
+
+
+def test_gradients_go_through_python() -> None:
+    fused = known(lambda x: xt.sum(x * x), vector())
+    x = xt.asarray(vector().numpy(), requires_grad=True)
+    by_python(fused, x).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), 2 * vector().numpy())
+
+
+def test_a_gradient_is_dispatched() -> None:
+    step = known(xt.value_and_grad(lambda x: xt.sum(xt.exp(x))), vector())
+    value, gradient = by_machine_code(step, vector(3))
+    np.testing.assert_allclose(gradient.numpy(), np.exp(vector(3).numpy()), rtol=1e-14)
+    assert float(value) == pytest.approx(np.exp(vector(3).numpy()).sum())
+
+
+def test_options_go_through_python() -> None:
+    fused = known(lambda x: x * 2 + 1, vector())
+    for changes in ({"lazy": "never"}, {"engine": "direct"}, {"lazy": "always"}, {"threads": 1}):
+        with xt.options(**changes):
+            np.testing.assert_array_equal(by_python(fused, vector()).numpy(), vector().numpy() * 2 + 1)
+    by_machine_code(fused, vector())
+
+
+def test_captures_and_profiles_see_calls() -> None:
+    inner = known(lambda x: x * 2 + 1, vector())
+    outer = xt.fuse(lambda x: inner(x) * 3)
+    for _ in range(4):
+        np.testing.assert_array_equal(outer(vector()).numpy(), (vector().numpy() * 2 + 1) * 3)
+    with xt.profile() as seen:
+        by_python(inner, vector())
+    assert seen.entries
+
+
+def test_explain_counts_all_calls() -> None:
+    fused = known(lambda x: x * 2 + 1, vector())
+    for _ in range(7):
+        by_machine_code(fused, vector())
+    assert "used 12 times" in xt.explain(fused)
+
+
+def test_failures_are_the_functions_own() -> None:
+    """Where a factorisation fails, the function itself is called, which raises."""
+    unit = xt.eye(4) * 2
+    fused = known(lambda a, b: xt.linalg.solve(a, b) * 2, unit, xt.ones(4))
+    by_machine_code(fused, unit, xt.ones(4))
+    with pytest.raises(np.linalg.LinAlgError):
+        fused(xt.zeros((4, 4)), xt.ones(4))
+    np.testing.assert_array_equal(by_machine_code(fused, unit, xt.ones(4)).numpy(), np.ones(4))
+
+
+def test_wrong_arguments_are_refused_as_ever() -> None:
+    fused = known(lambda x, y: x * 2 + y, vector(), vector())
+    with pytest.raises(ValueError, match="shape"):
+        fused(vector(), vector(n=3))
+    with pytest.raises(TypeError):
+        fused(vector())
+    with pytest.raises(TypeError):
+        fused(vector(), "text")
+    np.testing.assert_allclose(np.asarray(fused(vector(), np.ones(N))), vector().numpy() * 2 + 1)
+
+
+def test_methods() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.w = vector(5)
+
+        @xt.fuse
+        def step(self, x: xt.Tensor) -> xt.Tensor:
+            return x * self.w + 1
+
+    model = Model()
+    for seed in range(6):
+        model.w = vector(seed)
+        np.testing.assert_allclose(model.step(vector()).numpy(), vector().numpy() * vector(seed).numpy() + 1)
+
+
+# ---- what lives, and what goes on at the same time
+
+
+def test_nothing_is_kept() -> None:
+    """References to arguments, results, constants and dtypes stay as many."""
+    c, x = "constant", vector()
+    spread: dict[str, Any] = {"xt": xt, "w": vector(1)}
+    exec("def f(x, c):\n    return x * 2 + w, c, [x, xt.sum(x)]", spread)
+    fused = known(spread["f"], x, c)
+    held = (x, c, spread["w"], x.numpy().dtype, None, x._data, fused)
+
+    def counts() -> list[int]:
+        gc.collect()
+        return [sys.getrefcount(one) for one in held]
+
+    by_machine_code(fused, x, c)
+    before = counts()
+    for _ in range(1000):
+        fused(x, c)
+    after = counts()
+    assert all(abs(new - old) < 50 for old, new in zip(before, after, strict=True))
+
+
+def test_garbage_is_collected_in_between() -> None:
+    """A finalizer that calls the same function while results are made."""
+    x = vector()
+    fused = known(lambda x: (x * 2, x + 1, xt.sum(x)), x)
+    seen = []
+
+    class Circle:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            y = fused(vector(9))
+            seen.append(
+                float(y[2]) == pytest.approx(vector(9).numpy().sum()) and (y[1].numpy() == vector(9).numpy() + 1).all()
+            )
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(5, 1, 1)
+    try:
+        for _ in range(300):
+            Circle()
+            y = fused(x)
+            np.testing.assert_array_equal(y[0].numpy(), x.numpy() * 2)
+            np.testing.assert_array_equal(y[1].numpy(), x.numpy() + 1)
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert len(seen) == 300
+    assert all(seen)
+
+
+def test_threads_at_once() -> None:
+    fused, failures = known(lambda x: xt.exp(x) * 2 + x, vector()), []
+
+    def work(seed: int) -> None:
+        x = vector(seed)
+        expected = np.exp(x.numpy()) * 2 + x.numpy()
+        for _ in range(300):
+            if not np.allclose(fused(x).numpy(), expected, rtol=1e-13):
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_no_warnings() -> None:
+    fused = known(lambda x: xt.log(x) / x, vector())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not np.isfinite(by_machine_code(fused, xt.zeros(N)).numpy()).any()
+
+
+def test_long_work_is_shared() -> None:
+    """What takes long lets other threads run meanwhile: Python starts it."""
+    x = xt.ones(2_000_000)
+    fused = xt.fuse(lambda x: xt.exp(x) * 2)
+    for _ in range(5):
+        fused(x)
+    assert not answered(fused)

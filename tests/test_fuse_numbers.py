@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
@@ -344,6 +344,51 @@ def test_attributes_and_elements(engine: str) -> None:
     same(fused(y, y * 0.5), plain.step(x, x * 0.5))
     same(y, x)
     assert step.calls == 5
+
+
+class State(NamedTuple):
+    """An optimiser's state, as optax has it."""
+
+    m: Any
+    count: int
+
+
+@pytest.mark.parametrize("kind", [tuple, State._make])
+def test_state_in_tuples(kind: Callable[[Any], Any], engine: str) -> None:
+    """A counter in a tuple, named or not, is told as one in a list is."""
+
+    def step(x: Any, rates: Any, state: Any) -> Any:
+        (m, count), (rate, (decay, _)) = state, rates
+        m = decay * m + x * 0.1
+        return x - rate * m / (1 - decay ** (count + 1)), kind([m, count + 1])
+
+    plain = own = array(), kind([array() * 0, 0])
+    counted = Counted(step)
+    fused = xt.fuse(counted)
+    for call in range(12):
+        rates = 0.1 / (1 + call), (0.9, xt.ones(3))
+        own, plain = fused(own[0], rates, own[1]), step(plain[0], rates, plain[1])
+        assert type(own[1]) is type(plain[1])
+        same([own[0], *own[1]], [plain[0], *plain[1]])
+    assert counted.calls == 2
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_tuple_that_is_found_twice(order: tuple[int, int], engine: str) -> None:
+    """Its numbers are the same ones wherever it is: among the arguments, in a list, in a closure."""
+    held = [xt.ones(1), 0]
+
+    def step(one: Any, other: Any) -> Any:
+        pair, listed = (one, other)[order[0]], (one, other)[order[1]]
+        return pair[0] * pair[1] + listed[0][1] * 10 + held[1] * 100
+
+    fused, twice = xt.fuse(step), xt.fuse(lambda one, other: one[0] * one[1] + other[1] * 10)
+    for call in range(6):
+        pair = array(), call
+        held[:] = pair
+        given: Any = (pair, [pair])
+        same(fused(given[order[0]], given[order[1]]), pair[0] * call + call * 110)
+        same(twice(pair, pair), pair[0] * call + call * 10)
 
 
 def test_state_in_dicts_lists_and_dataclasses(engine: str) -> None:

@@ -28,10 +28,22 @@ def holds_arrays(x: Any, deep: int = 0) -> bool:
 def _parts(x: Any) -> Sequence[Any]:
     """Return the elements of a list, tuple or dict; none of anything else, or of too many."""
     kind = type(x)
-    known = kind is list or kind is dict or kind is tuple or (isinstance(x, tuple) and hasattr(kind, "_make"))
+    known = kind is list or kind is dict or is_remade(kind)
     if not known or len(x) > MOST_ELEMENTS:
         return ()
     return list(cast(Any, x).values()) if kind is dict else list(x)
+
+
+def is_remade(kind: type) -> bool:
+    """Return whether another one of this class can be made of other elements: of tuples, and of named ones."""
+    return kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_make"))
+
+
+def remade(x: Any, parts: Sequence[Any]) -> Any:
+    """Return a tuple of other elements, the same one where they are its own."""
+    if all(one is other for one, other in zip(parts, x, strict=True)):
+        return x
+    return tuple(parts) if type(x) is tuple else type(x)._make(parts)
 
 
 class _Holder:
@@ -112,11 +124,9 @@ class Shared:
         if not isinstance(x, tuple):
             self._hold(x, deep)
             return x
-        both, kind = [self._of(part, deep + 1) for part in parts], cast(Any, type(x))
-        if all(one is other for one, other in zip(both, x, strict=True)):
-            return x
-        other = tuple(both) if kind is tuple else kind._make(both)
-        self._originals[id(other)] = other, x
+        other = remade(x, [self._of(part, deep + 1) for part in parts])
+        if other is not x:
+            self._originals[id(other)] = other, x
         return other
 
     def _hold(self, x: Any, deep: int) -> None:

@@ -7,13 +7,14 @@ of several such kinds, which comparisons of numbers lead to, each is asked in tu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..base.locks import fork_safe_lock
 from ..graph.number import KINDS, Arithmetic, Number, value_of
 from ..run.executor import before_write
 from ..tensor.face import Tensor
+from .given import is_remade, remade
 from .rebound import Left
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ NO_CELLS: tuple[Any, ...] = ()
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
 
 # Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
-# argument.
+# argument, -1 and the id of the tuple for an element of one.
 Numbers = Sequence[tuple[int, Any, int, Any]]
 
 
@@ -81,7 +82,8 @@ class Traced:
         self.arithmetic = Arithmetic([numbers[number][1] for number in chosen])
         given = dict(zip(chosen, self.arithmetic.given, strict=True))
         arguments = iter([number for number, one in enumerate(numbers) if one[2] < 0])
-        order = _replaced((*args, *kwargs.values()), arguments, given)
+        tuples = {one[3] for one in numbers if one[2] < 0}
+        order = _replaced((*args, *kwargs.values()), arguments, given, tuples)
         self.args = [next(order) for _ in args]
         self.kwargs = {name: next(order) for name in kwargs}
         held = [(numbers[number], one) for number, one in given.items()]
@@ -155,7 +157,23 @@ def others_placed(traced: Traced | None) -> bool:
     return not free
 
 
-def _replaced(values: Iterable[Any], numbers: Iterator[int], given: dict[int, Number]) -> Iterator[Any]:
-    """Yield arguments, some of the numbers among them replaced. numbers: their order among all numbers."""
+def _replaced(
+    values: Iterable[Any], numbers: Iterator[int], given: dict[int, Number], tuples: Container[int]
+) -> Iterator[Any]:
+    """Yield arguments, some of the numbers among them and in tuples replaced. numbers: their order among all numbers.
+    tuples: the ids of those tuples.
+    """
+    made: dict[int, Any] = {}  # of tuples, which may be given twice
+
+    def replaced(value: Any, *, is_told: bool) -> Any:
+        if type(value) in KINDS:
+            return given.get(next(numbers), value) if is_told else value
+        if not is_remade(type(value)):
+            return value
+        if id(value) not in made:
+            made[id(value)] = value  # of what it is in itself
+            made[id(value)] = remade(value, [replaced(part, is_told=id(value) in tuples) for part in value])
+        return made[id(value)]
+
     for value in values:
-        yield given.get(next(numbers), value) if type(value) in KINDS else value
+        yield replaced(value, is_told=True)

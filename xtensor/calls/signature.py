@@ -30,7 +30,7 @@ from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor
 from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
-from .given import MOST_ELEMENTS
+from .given import MOST_ELEMENTS, is_remade
 from .reach import (
     MOST_OBJECTS,
     LateReach,
@@ -71,10 +71,15 @@ class _Key:
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
     dicts, objects, classes and modules. numbers: of numbers that are arguments, or in lists, dicts and objects, the
-    places in it, the values, and the number and the name of what holds each, -1 and None for arguments.
+    places in it, the values, and the number and the name of what holds each; for arguments -1 and None, for elements of
+    tuples that are, in tuples alone, -1 and the tuple's id. direct: whether what is entered is of an argument or such
+    a tuple.
     """
 
-    __slots__ = ("arrays", "blobs", "device", "holders", "key", "name", "numbers", "reach", "reason", "seen", "tensors")
+    __slots__ = (
+        *("arrays", "blobs", "device", "direct", "holders", "key", "name", "numbers", "reach", "reason"),
+        *("seen", "tensors"),
+    )
 
     def __init__(self, reach: Reach) -> None:
         self.key: list[Any] = [reach.version]
@@ -87,6 +92,7 @@ class _Key:
         self.arrays: list[Snapshot] = []
         self.holders: list[Any] = []
         self.numbers: list[tuple[int, Any, int, Any]] = []
+        self.direct = False
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; what is pending is evaluated."""
@@ -149,8 +155,11 @@ class _Key:
                 return
         elif id(x) in self.seen:
             self.key.append(("again", self.seen[id(x)]))
+            if not self.direct and is_remade(kind):  # elsewhere it has the numbers that it has now
+                self.numbers = [one for one in self.numbers if one[2] >= 0 or one[3] is None]
         if id(x) not in self.seen:
             self.seen[id(x)] = len(self.seen)
+            direct, self.direct = self.direct, self.direct and constant is None and is_remade(kind)
             if len(self.seen) > MOST_OBJECTS:
                 self._refuse(x, given)
             elif kind is np.ndarray:
@@ -161,6 +170,7 @@ class _Key:
                 self._namespace(x)
             else:
                 self._whole(x, given)
+            self.direct = direct
 
     def _namespace(self, x: Any) -> None:
         """Enter what a function finds; of a module or class what is mentioned of it."""
@@ -247,20 +257,21 @@ class _Key:
             self._parts(now, given)
             self._parts(now.values(), given, holder, now)
         else:
-            self._parts(x, given, holder, range(len(x)))
+            self._parts(x, given, holder, repeat(id(x), len(x)) if self.direct else range(len(x)))
 
     def _parts(self, parts: Collection[Any], given: bool, holder: int = -1, names: Iterable[Any] = ()) -> None:
         """Enter elements, those that are only compared together. names: of each in what holds it."""
         kinds = [*map(type, parts)]
+        is_told = holder >= 0 or self.direct
         if _COMPARED.issuperset(kinds):
             self.key += kinds
-            if holder >= 0 and int in kinds:
+            if is_told and int in kinds:
                 every = enumerate(zip(parts, names, strict=True), len(self.key))
                 self.numbers += [(place, part, holder, name) for place, (part, name) in every if type(part) is int]
             self.key += parts
             return
-        for part, name in zip((*parts,), names if holder >= 0 else repeat(None), strict=False):
-            if holder >= 0 and type(part) in KINDS:
+        for part, name in zip((*parts,), names if is_told else repeat(None), strict=False):
+            if is_told and type(part) in KINDS:
                 self.numbers.append((len(self.key) + 1, part, holder, name))
             self.enter(part, given=given)
 
@@ -346,7 +357,9 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
             else:
                 if type(x) in KINDS:
                     found.numbers.append((len(found.key) + 1, x, -1, None))
+                found.direct = True
                 found.enter(x, given=True)
+        found.direct = False
         for spread, count, _ in reach.spreads:
             if len(spread) != count:
                 reach.grew()

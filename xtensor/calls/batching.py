@@ -363,8 +363,11 @@ class _Lifted:
         form = [(is_tensor, value.whole, None if is_tensor else value.tensor) for is_tensor, value in both]
         takes_stacks = _takes_stacks(function, name)
         call: Callable[..., Any] = partial(_row_by_row, function, self._rows, form, results, takes_stacks)
-        if takes_stacks and hasattr(cast(Any, function).func, "lapack") and _are_stacks(form, name):
-            call = cast(Any, function).func  # which a captured function may have as machine code
+        inner: Any = getattr(function, "func", None)  # which a captured function may have as machine code
+        if takes_stacks and hasattr(inner, "lapack") and _are_stacks(form, name):
+            call = inner
+        elif hasattr(inner, "of_stacks") and inner.shifts is not None:
+            call = inner.of_stacks(1 + given[0].ndim)
         try:
             found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
         except (ArithmeticError, LookupError, TypeError, ValueError):  # the function may know what to do for such a row

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from ..base.dtypes import DType
@@ -61,7 +62,8 @@ class Work(NamedTuple):
 
     metas: of every value but scalars. leaves: what is given. into: the numbers of the results whose memory is given,
     after all leaves. begins: where what is given lies, by number: by it is told what lies near each
-    other, and whether vectors begin where large memory does.
+    other, and whether vectors begin where large memory does. shifts: of what is given, by how many places along each
+    axis it is seen rolled, where it is; then only kernels of machine code without reductions take it.
     """
 
     trace: Trace
@@ -71,6 +73,7 @@ class Work(NamedTuple):
     into: tuple[int, ...]
     begins: Mapping[int, int]
     limits: Settings
+    shifts: Mapping[int, tuple[int, ...]] = MappingProxyType({})
 
     @property
     def device(self) -> Device:

@@ -65,11 +65,15 @@ LOOPED = 8
 
 
 class Spot(NamedTuple):
-    """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies."""
+    """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies.
+
+    shifts: by so many places along each axis it is seen rolled (rolls.py), none where it is not.
+    """
 
     root: int
     after: int
     meta: Meta
+    shifts: tuple[int, ...] = ()
 
 
 class Place(NamedTuple):
@@ -140,6 +144,12 @@ class Called(NamedTuple):
     gives: list[Spot]
     writes: tuple[int, ...]
     name: str = ""
+
+    @property
+    def shifts(self) -> tuple[int, ...] | None:
+        """By how many places it rolls each axis of what it takes, None where it does something else (rolls.py)."""
+        found: tuple[int, ...] | None = getattr(getattr(self.function, "func", None), "shifts", None)
+        return found
 
     @property
     def is_copy_of_view(self) -> bool:
@@ -540,7 +550,7 @@ class Capture:
         return low < end and begin < high
 
     def _append(self, step: Evaluated | Called) -> None:
-        self._calls += isinstance(step, Called)
+        self._calls += isinstance(step, Called) and step.shifts is None
         new = len(self.steps) - self._repetitions
         too_many = len(self.steps) >= MOST_STEPS or new >= MOST_NEW or self._calls > MOST_CALLS
         if too_many or len(self.steps) >= self.most:

@@ -24,6 +24,7 @@ from .executor import before_write
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
 from .prepare import Builder
+from .rolls import ByRoll, RolledError, can_be_rolled, folded
 from .schedule import Blank, Call, Copied, Made, Ready, Schedule
 from .simplified import simplified, uses
 from .standing import Standing, standing
@@ -169,13 +170,18 @@ class Captured:
         with uncollected(), noted(PREPARE, "planner", (f"a captured function of {len(self.steps)} steps",)):
             return self._joined(limits)
 
-    def _joined(self, limits: Settings) -> Schedule:
-        made = _Joined(self, with_kernels(limits, self.device))
+    def _joined(self, asked: Settings) -> Schedule:
+        limits = with_kernels(asked, self.device)
+        folds = limits.engine == "llvm" and self.device.backend is CPU
+        try:
+            made = _Joined(self, limits, folds=folds)
+        except RolledError:
+            made = _Joined(self, limits, folds=False)
         self._constants, self.outputs, scalars = made.constants, made.outputs, made.builder.constants
         self._varying = [(place, one.cell) for place, one in enumerate(scalars) if varies(one)]
         self._scalars = [value_of(one) for one in scalars]
         schedule = made.schedule
-        schedule.limits = limits
+        schedule.limits = asked
         return schedule
 
 
@@ -187,7 +193,8 @@ def _prepared(step: Evaluated) -> int:
 
 def _is_native(step: Called) -> bool:
     """Return whether machine code can make a library call."""
-    return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
+    takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
+    return can_be_rolled(step) or can_be_called(step.function, takes, gives)
 
 
 class _Joined:
@@ -199,10 +206,11 @@ class _Joined:
     numbers: of roots that are made, the values that they are. noted: where in the arena failures of factorisations are.
     """
 
-    def __init__(self, captured: Captured, limits: Settings) -> None:
+    def __init__(self, captured: Captured, limits: Settings, *, folds: bool) -> None:
         self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
-        self.steps = simplified(captured.steps, self.own, self._begin)
+        steps = folded(captured.steps, self.own, self._begin) if folds else captured.steps
+        self.steps = simplified(steps, self.own, self._begin)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -294,8 +302,11 @@ class _Joined:
                 builder.placed[base + number] = place, step.metas[number]
             self.numbers[root] = base + number
         begins = {number: self._begin(spot) for number, spot in step.spots.items()}
-        work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits)
+        shifts = {number: spot.shifts for number, spot in step.spots.items() if spot.shifts}
+        work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits, shifts)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True, lasting=fresh.values())
+        if shifts and not maker.is_by_loops:
+            raise RolledError
         if not fresh and maker.again is not None:
             self._again[id(step)] = maker.again
         for root, number in fresh.items():
@@ -311,7 +322,7 @@ class _Joined:
         """Enter a call of a function of native arrays."""
         builder = self.builder
         if self.limits.engine == "llvm" and builder.device.backend is CPU and _is_native(step):
-            self._factor(step)
+            self._launch(step)
             return
         takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
         gives = []
@@ -322,10 +333,11 @@ class _Joined:
             self.numbers[spot.root], self.places[spot.root] = number, (word, 0)
         builder.instruct(Call(step.function, takes, tuple(gives), Ready(), []))
 
-    def _factor(self, step: Called) -> None:
-        """Enter a factorisation by machine code. Where the call cannot be made again, its failure is found at once."""
+    def _launch(self, step: Called) -> None:
+        """Enter a call by machine code. Where that cannot be made again, a factorisation's failure is found at once."""
         builder, metas = self.builder, [spot.meta for spot in step.gives]
-        way = ByLapack(step.function, [spot.meta for spot in step.takes], metas, first=self.noted is None)
+        way: Any = None if step.shifts is None else ByRoll(step)
+        way = way or ByLapack(step.function, [spot.meta for spot in step.takes], metas, first=self.noted is None)
         where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, []
         for at, (root, meta) in enumerate(zip([spot.root for spot in step.gives], metas, strict=True), RESULT):
             builder.numbers += 1

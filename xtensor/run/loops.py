@@ -23,6 +23,7 @@ class ByLoops:
         own, plain = [metas[number].layout for number in numbers], len(kernel.program.moved)
         self._strides = [strides_over(layout, self._shape) for layout in own[:plain]]
         self._strides += [strides_reduced(layout, self._shape, kernel.axes) for layout in own[plain:]]
+        self._shifts = [work.shifts.get(number, ()) for number in numbers]
         begins = [work.begins.get(number, -APART * place) for place, number in enumerate(numbers, 1)]
         sizes = [metas[number].dtype.itemsize for number in numbers]
         every = [Operand(*one) for one in zip(begins, self._strides, sizes, strict=True)]
@@ -36,4 +37,5 @@ class ByLoops:
         scalars = scalar_numbers(self.kernel.scalars, program.scalars)
         if program.reductions:
             return reduction_launches(program, self._shape, axes, self._strides, self._places, scalars, making)
-        return [map_launch(program, self._shape, self._strides, self._places, scalars, making)]
+        strides, places = self._strides, self._places
+        return [map_launch(program, self._shape, strides, places, scalars, making, shifts=self._shifts)]

@@ -17,7 +17,7 @@ from ..codegen.cpu.tiles import WIDTH, width
 from ..plan import costs
 from ..plan.program import Program
 from .native import Launch, Making, Place, Scalar, launch_of
-from .nest import Box, Nest, lie_of, nest_of, parts_of, shared_out, whole
+from .nest import Box, Nest, lie_of, nest_of, parts_between, parts_of, rolled_nest, shared_out, whole
 
 # Loops inside one kernel; further outer axes are walked by calls.
 DEPTH = 4
@@ -30,11 +30,18 @@ def map_launch(
     places: Sequence[Place],
     scalars: Sequence[Scalar],
     making: Making,
+    *,
+    shifts: Sequence[Sequence[int]] = (),
 ) -> Launch:
     """Return a program without reductions as a launch over a shape.
 
-    strides, places: of its inputs and outputs. Raises LacksError where generated code lacks a step.
+    strides, places: of its inputs and outputs. shifts: by so many places along each axis each operand is seen rolled,
+    none of those that are not. Raises LacksError where generated code lacks a step.
     """
+    if any(map(any, shifts)):
+        nest = rolled_nest(shape, strides, strides[len(program.inputs)], shifts)
+        boxes = [part for box in _map_boxes(nest, making.threads) for part in parts_between(box, nest)]
+        return nest_launch(program, nest, shared_out(boxes, making.threads), places, scalars, making)
     nest, crosswise = _turned(program, nest_of(shape, strides, strides[len(program.inputs)]))
     sizes = [dtype.itemsize for dtype in program.moved]
     streams = making.aligned and can_stream(program, nest)

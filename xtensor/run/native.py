@@ -157,8 +157,7 @@ def _calls(nest: Nest, depth: int, box: Box, goes_on: bool) -> list[tuple[list[i
     ranges = [range(start, start + n) for start, n in zip(box.starts[:outer], box.lengths[:outer], strict=True)]
     calls = []
     for position in product(*ranges):
-        at = (*position, *box.starts[outer:])
-        calls.append((lengths, [sum([i * s for i, s in zip(at, one, strict=True)]) for one in nest.strides]))
+        calls.append((lengths, nest.offsets((*position, *box.starts[outer:]))))
     return calls
 
 

@@ -7,20 +7,39 @@ Axes are ordered by the memory of the operand that matters most and joined where
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ..base.layout import Shape
 from ..codegen.cpu.moves import PACKED, SAME, STRIDED
 
+Mark = TypeVar("Mark")
+
 
 class Nest(NamedTuple):
-    """Loops from the outermost: their lengths, each operand's strides, and which of them are reduced."""
+    """Loops from the outermost: their lengths, each operand's strides, and which of them are reduced.
+
+    shifts: where some operand is seen rolled, by so many places along each loop each of them is.
+    """
 
     lengths: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
     reduced: tuple[bool, ...]
+    shifts: tuple[tuple[int, ...], ...] = ()
+
+    def offsets(self, position: Sequence[int]) -> list[int]:
+        """Return how far each operand is at a position from its first element."""
+        found = []
+        for place, strides in enumerate(self.strides):
+            at = self._seen_at(position, place) if self.shifts else position
+            found.append(sum([i * s for i, s in zip(at, strides, strict=True)]))
+        return found
+
+    def _seen_at(self, position: Sequence[int], place: int) -> Sequence[int]:
+        """Return where in an operand that is seen rolled a position is."""
+        shifts = self.shifts[place]
+        return [(i - by) % length for i, by, length in zip(position, shifts, self.lengths, strict=True)]
 
 
 def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[int] = ()) -> Nest:
@@ -37,13 +56,27 @@ def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[
     return Nest(tuple(lengths), tuple(map(tuple, merged)), tuple(kept))
 
 
+def rolled_nest(shape: Shape, strides: Sequence[Shape], lead: Shape, shifts: Sequence[Sequence[int]]) -> Nest:
+    """Return the same where operands are seen rolled, by these places along each axis; none are given for one that is
+    not. An axis along which one is stays apart from others.
+    """
+    order = [axis for axis, length in enumerate(shape) if length != 1]
+    order.sort(key=lambda axis: (-abs(lead[axis]), axis))
+    by = [[(one[axis] if one else 0) % shape[axis] for axis in order] for one in shifts]
+    marks = [axis if any(one[place] for one in by) else -1 for place, axis in enumerate(order)]
+    operands = [[one[axis] for axis in order] for one in strides]
+    lengths, merged, _ = joined([shape[axis] for axis in order], [*operands, *by], marks)
+    moved, rolled = [tuple(one) for one in merged[: len(strides)]], [tuple(one) for one in merged[len(strides) :]]
+    return Nest(tuple(lengths), tuple(moved), (False,) * len(lengths), tuple(rolled))
+
+
 def joined(
-    lengths: Sequence[int], strides: Sequence[Sequence[int]], marks: Sequence[bool]
-) -> tuple[list[int], list[list[int]], list[bool]]:
+    lengths: Sequence[int], strides: Sequence[Sequence[int]], marks: Sequence[Mark]
+) -> tuple[list[int], list[list[int]], list[Mark]]:
     """Return neighbouring loops as one where every operand's strides allow it, and both have the same mark."""
     kept: list[int] = []
     merged: list[list[int]] = [[] for _ in strides]
-    marked: list[bool] = []
+    marked: list[Mark] = []
     for place, (length, mark) in enumerate(zip(lengths, marks, strict=True)):
         steps = [one[place] for one in strides]
         if kept and marked[-1] == mark and all(m[-1] == s * length for m, s in zip(merged, steps, strict=True)):
@@ -83,6 +116,28 @@ def parts_of(box: Box, axis: int, size: int) -> list[Box]:
         lengths = (*box.lengths[:axis], min(size, length - at), *box.lengths[axis + 1 :])
         pieces.append(Box(starts, lengths))
     return pieces
+
+
+def parts_between(box: Box, nest: Nest) -> list[Box]:
+    """Return a box cut where operands that are seen rolled begin anew."""
+    boxes = [box]
+    for axis, length in enumerate(nest.lengths):
+        cuts = sorted({one[axis] for one in nest.shifts if one[axis] < length})
+        for cut in cuts:
+            boxes = [part for one in boxes for part in _parted(one, axis, cut)]
+    return boxes
+
+
+def _parted(box: Box, axis: int, cut: int) -> list[Box]:
+    """Return a box cut in two at a place along an axis, if that is inside."""
+    before = cut - box.starts[axis]
+    if not 0 < before < box.lengths[axis]:
+        return [box]
+    lengths, starts = [*box.lengths], [*box.starts]
+    lengths[axis] = before
+    first = Box(box.starts, tuple(lengths))
+    starts[axis], lengths[axis] = cut, box.lengths[axis] - before
+    return [first, Box(tuple(starts), tuple(lengths))]
 
 
 def row_boxes(box: Box, threads: int) -> list[Box]:

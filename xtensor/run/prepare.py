@@ -151,7 +151,7 @@ class Builder:
         aligned = tuple([work.begins.get(number, 0) % ALIGNMENT for number in work.into])
         first: dict[int, int] = {}
         same = tuple([first.setdefault(begin, number) for number, begin in work.begins.items()])
-        key = (work.plan, tuple(work.metas.items()), work.into, aligned, same)
+        key = (work.plan, tuple(work.metas.items()), work.into, aligned, same, tuple(work.shifts.items()))
         if key not in self._before:
             self._before[key] = _compiled(work, apart)
         outline, makes = self._before[key]
@@ -257,6 +257,12 @@ class _Maker:
         self.needed = self._find_needed(own)
         self.again: Sequence[Makes | cuda_segment.Step] | None = None
         self._steps: list[cuda_segment.Step] = []
+
+    @property
+    def is_by_loops(self) -> bool:
+        """Whether each kernel is a loop of machine code's."""
+        loops = [kernel.direct is None and choice.engine == LLVM for kernel, choice in self.chosen]
+        return all(loops) and self.outline.together is None
 
     def enter(self, makes: Mapping[int, Makes]) -> None:
         """Enter all instructions."""

@@ -19,8 +19,9 @@ from ..base.errors import expected, prefixed
 from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.library import on, rearranged, shown, thin_call, thin_view
+from ..calls.op import CAST
 from ..calls.writes import assign_captured
-from ..devices.cpu import packed_copy
+from ..devices.cpu import CPU, packed_copy
 from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.storage import watchers, watching
@@ -372,14 +373,45 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
     shifts = _tuple(shift)
     if along is not None and len(shifts) not in (1, len(along)):
         raise ValueError(expected("roll", "shift", f"be one number or {len(along)} of them", shift))
-    places = shifts[0] if len(shifts) == 1 else shifts
-    if along is not None and x.size and _goes_in_parts((x,)):
+    if along is not None and x.size and x.device.backend is not CPU and _goes_in_parts((x,)):
         return _rolled(x, shifts * len(along) if len(shifts) == 1 else shifts, along)
-    return on(x, "roll", lambda xp, a: xp.roll(a, places, axis=along))
+    return on(x, "roll", _Roll(shifts, along, x.ndim))
+
+
+class _Roll:
+    """The device library's `roll`, which machine code need not make a copy for (run/rolls.py).
+
+    shifts: by how many places each axis is rolled, None where elements go from one row to another. cast: what copies.
+    """
+
+    __slots__ = ("_along", "_places", "shifts")
+
+    cast = CAST
+
+    def __init__(self, shifts: Sequence[int], along: Sequence[int] | None, ndim: int) -> None:
+        self._places, self._along = tuple(shifts), along if along is None else tuple([axis - ndim for axis in along])
+        if ndim == 1:
+            self._along = (-1,) * len(self._places)
+        self.shifts = None if self._along is None else self._by_axis(ndim)
+
+    def _by_axis(self, ndim: int) -> tuple[int, ...]:
+        along, by = self._along or (), [0] * ndim
+        places = self._places * len(along) if len(self._places) == 1 else self._places
+        for axis, shift in zip(along, places, strict=True):
+            by[axis] += int(shift)
+        return tuple(by)
+
+    def of_stacks(self, ndim: int) -> _Roll:
+        """Return the same of each array of a stack with so many axes."""
+        return _Roll(self._places, [axis + ndim for axis in self._along or ()], ndim)
+
+    def __call__(self, xp: Any, x: Any) -> Any:
+        places = self._places[0] if len(self._places) == 1 else self._places
+        return xp.roll(x, places, axis=self._along)
 
 
 def _rolled(x: Tensor, shifts: Sequence[int], along: Sequence[int]) -> Tensor:
-    """Return what `roll` does as steps that can be captured."""
+    """Return what `roll` does as steps of kernels, on another device than the CPU."""
     rolled = x
     for axis, by in zip(along, shifts, strict=True):
         length, before = x.shape[axis], (slice(None),) * axis

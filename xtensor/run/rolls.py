@@ -1,0 +1,169 @@
+"""Rolled arrays: what steps read of them is read where they were rolled from.
+
+A result of `roll` is memory of its own. Where steps that are kernels alone take all of it, it is not made: each part of
+a kernel's loops between the places where the array begins anew reads what lies there in the original (maps.py).
+Stencils with periodic boundaries, as NumPy's users write them, so read and write memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from math import prod
+from typing import Any, cast
+
+from ..codegen.cpu.compile import host
+from ..plan import costs
+from ..plan.layouts import Task
+from ..plan.program import Step, program
+from .capture import Called, Evaluated, Spot
+from .factors import RESULT
+from .maps import map_launch
+from .native import Launch, Making, Place
+
+Steps = Sequence[Evaluated | Called]
+
+
+class RolledError(Exception):
+    """Raised where a step that was to read a rolled array is none of machine code's loops after all."""
+
+
+def can_be_rolled(step: Called) -> bool:
+    """Return whether machine code can roll an array as a step does."""
+    if step.shifts is None or host() is None:
+        return False
+    meta, both = step.takes[0].meta, (*step.takes, *step.gives)
+    steps = [one % meta.dtype.itemsize for spot in both for one in spot.meta.layout.strides]
+    return not any(steps) and meta.dtype.isnative and meta.dtype.kind in "fiu" and prod(meta.shape) > 0
+
+
+class ByRoll:
+    """A step that rolls an array, as a copy."""
+
+    aligned = can_fail = False
+
+    def __init__(self, step: Called) -> None:
+        (spot,), (made,) = step.takes, step.gives
+        self._takes, self._gives, self._shifts = spot.meta, made.meta, _added(spot.shifts, step.shifts or ())
+        self._cast = cast(Any, step.function).func.cast
+        gives = made.meta
+        self.task = Task(f"roll {gives.shape}", 2 * gives.nbytes)
+        self.seconds = costs.moving_seconds(2 * gives.nbytes)
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch."""
+        dtype, both = self._gives.dtype, (self._takes, self._gives)
+        copying = program((dtype,), (), (), (Step(self._cast, (("dtype", dtype),), (0,), (dtype,), dtype),), (1,), ())
+        strides, places = [meta.layout.strides for meta in both], [Place(0), Place(RESULT)]
+        return [map_launch(copying, self._gives.shape, strides, places, (), making, shifts=(self._shifts, ()))]
+
+
+def folded(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> Steps:
+    """Return steps that read what arrays were rolled from, without those that rolled them for such steps alone.
+
+    own: the roots of what is returned. begin: tells where what a spot shows begins.
+    """
+    if not any([isinstance(step, Called) and step.shifts is not None for step in steps]):
+        return steps
+    return _Folding(steps, own, begin).steps()
+
+
+class _Folding:
+    """Steps, while it is found which rolled arrays need not be made. sources: of these, by their roots."""
+
+    def __init__(self, steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> None:
+        self._steps, self._own, self._begin = steps, own, begin
+        self._readers: dict[int, list[int]] = {}
+        self._writers: dict[int, list[int]] = {}
+        for at, step in enumerate(steps):
+            takes, gives = _taken(step), _written(step)
+            for spot in takes:
+                self._readers.setdefault(spot.root, []).append(at)
+            for spot in gives:
+                self._writers.setdefault(spot.root, []).append(at)
+        self._spots = {spot.root: spot for step in steps for spot in _written(step)}
+        self._sources: dict[int, Spot] = {}
+
+    def steps(self) -> Steps:
+        """Return what is left to be done."""
+        for at, step in enumerate(self._steps):
+            if isinstance(step, Called) and can_be_rolled(step):
+                source = self._from(step)
+                if self._is_only_read(step.gives[0], at) and self._stays(source, at, self._last(step.gives[0].root)):
+                    self._sources[step.gives[0].root] = source
+        again: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
+        for step in self._steps:
+            if id(step) not in again:
+                again[id(step)] = self._reading(step)
+        return [again[id(step)] for step in self._steps if not self._is_needless(step)]
+
+    def _from(self, step: Called) -> Spot:
+        """Return what is rolled, and by how much in all."""
+        before = self._sources.get(step.takes[0].root, step.takes[0])
+        return before._replace(shifts=_added(before.shifts, step.shifts or ()))
+
+    def _is_needless(self, step: Evaluated | Called) -> bool:
+        return isinstance(step, Called) and len(step.gives) == 1 and step.gives[0].root in self._sources
+
+    def _is_only_read(self, made: Spot, at: int) -> bool:
+        """Return whether a rolled array is taken as it is, by kernels and by steps that roll it further."""
+        root = made.root
+        if root in self._own or self._writers[root] != [at] or root not in self._readers:
+            return False
+        return all([self._can_read(self._steps[reader], made) for reader in self._readers[root]])
+
+    def _can_read(self, step: Evaluated | Called, made: Spot) -> bool:
+        if isinstance(step, Called):
+            return can_be_rolled(step) and step.takes[0] == made
+        if any([kernel.direct is not None or kernel.program.reductions for kernel in step.plan.kernels]):
+            return False
+        return all([spot == made for spot in step.spots.values() if spot.root == made.root])
+
+    def _last(self, root: int) -> int:
+        """Return the last step that reads a rolled array, or what is rolled of it."""
+        readers = self._readers.get(root, [-1])
+        rolls = [one for at in readers if at >= 0 and isinstance(one := self._steps[at], Called)]
+        return max([*readers, *[self._last(one.gives[0].root) for one in rolls]])
+
+    def _stays(self, source: Spot, first: int, last: int) -> bool:
+        """Return whether nothing is written to what a source shows from one step to another, by the last one either."""
+        for step in self._steps[first : last + 1]:
+            if any([self._meet(source, spot) for spot in _written(step)]):
+                return False
+        return True
+
+    def _meet(self, spot: Spot, other: Spot) -> bool:
+        """Return whether two spots may show the same bytes."""
+        low, high = spot.meta.layout.extent(spot.meta.dtype.itemsize)
+        other_low, other_high = other.meta.layout.extent(other.meta.dtype.itemsize)
+        begin, other_begin = self._begin(spot), self._begin(other)
+        return begin + low < other_begin + other_high and other_begin + other_low < begin + high
+
+    def _reading(self, step: Evaluated | Called) -> Evaluated | Called:
+        """Return a step that reads sources."""
+        if isinstance(step, Called):
+            takes = [self._sources.get(spot.root, spot) for spot in step.takes]
+            return step if takes == step.takes else step._replace(takes=takes)
+        rolled = {number: self._sources[spot.root] for number, spot in step.spots.items() if spot.root in self._sources}
+        if not rolled:
+            return step
+        metas = step.metas | {number: spot.meta for number, spot in rolled.items()}
+        return step._replace(spots=step.spots | rolled, metas=metas)
+
+
+def _added(shifts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
+    """Return by how much is rolled in all what is rolled twice, perhaps not at all at first."""
+    return tuple([sum(both) for both in zip(shifts or (0,) * len(more), more, strict=True)])
+
+
+def _taken(step: Evaluated | Called) -> list[Spot]:
+    """Return what a step reads."""
+    if isinstance(step, Called):
+        return step.takes
+    return [spot for number, spot in step.spots.items() if number not in step.trace.arguments or number in step.into]
+
+
+def _written(step: Evaluated | Called) -> list[Spot]:
+    """Return what a step writes."""
+    if isinstance(step, Called):
+        return [*step.gives, *[spot for spot in step.takes if spot.root in step.writes]]
+    return [spot for number, spot in step.spots.items() if number in step.trace.arguments]

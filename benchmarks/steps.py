@@ -67,6 +67,12 @@ def gray_scott_jax(xp: Any, u: Any, v: Any) -> Any:
     return u.at[1:-1, 1:-1].add(u_new), v.at[1:-1, 1:-1].add(v_new)
 
 
+def periodic(xp: Any, u: Any) -> Any:
+    """One step of Allen's and Cahn's equation with periodic boundaries, which returns a new array."""
+    around = xp.roll(u, 1, axis=0) + xp.roll(u, -1, axis=0) + xp.roll(u, 1, axis=1) + xp.roll(u, -1, axis=1)
+    return u + 0.1 * (around - 4.0 * u) + 0.05 * (u - u**3)
+
+
 def maxwell(xp: Any, ex: Any, ey: Any, hz: Any) -> Any:
     """One step of Yee's scheme in two dimensions (1966)."""
     ey[1:, :] -= 0.5 * (hz[1:, :] - hz[:-1, :])
@@ -149,6 +155,7 @@ def sea_water(n: int) -> Step:
 STEPS = [
     Step("heat, 128 x 128", grids(128, 1), heat, heat_jax),
     Step("Gray-Scott, 128 x 128", grids(128, 2), gray_scott, gray_scott_jax),
+    *[Step(f"Allen-Cahn by roll, {n} x {n}", grids(n, 1), periodic, None) for n in (128, 1024)],
     Step("Maxwell, 128 x 128", grids(128, 3), maxwell, maxwell_jax),
     Step("lattice Boltzmann, 9 x 48 x 48", lambda rng: [rng.random((9, 48, 48)) + 1.0], boltzmann, None),
     Step("conjugate gradients, 40", system, conjugate_gradients, conjugate_gradients_jax),

@@ -6,7 +6,9 @@ import gc
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tell machine code of calls as soon as it can be."""
     assert thin.exchange()
     monkeypatch.setattr(capture, "DISPATCHED_AFTER", 1)
+    monkeypatch.setattr(capture, "AGAIN_AFTER", 1)
     monkeypatch.setattr(capture, "SMALL_AFTER", 0)
     monkeypatch.setattr(compile_, "HOT_CALLS", 0)
     yield
@@ -38,7 +41,7 @@ def vector(seed: int = 0, n: int = N, dtype: Any = np.float64) -> xt.Tensor:
 
 def answered(function: Any) -> int:
     """Return how many calls machine code has answered."""
-    return sum(known.kind.uses for known in function._known.values() if known.kind is not None)
+    return sum(known.dispatched for known in function._known.values())
 
 
 def by_machine_code(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -253,23 +256,141 @@ def test_attributes_of_a_function() -> None:
     np.testing.assert_allclose(np.asarray(by_python(fused, x)), x.numpy() * 3 + 1)
 
 
-def test_what_can_change_in_place_is_looked_up_in_python() -> None:
-    """Lists, dicts, objects and NumPy arrays that are found."""
-    held: dict[str, Any] = {"c": 2.0}
-    array = np.full(N, 2.0)
+def test_lists_dicts_and_modules_are_looked_into() -> None:
+    module = ModuleType("users")
+    module.c, module.f = 2.0, lambda x: x * module.c  # type: ignore[attr-defined]
+    held: dict[Any, Any] = {"c": 2.0, "w": [vector(1), (3, "name")], 5: {"deep": 1.0}}
+    rows = [(1, 0.5), (2, 0.25)]
+
+    def f(x: xt.Tensor) -> xt.Tensor:
+        more = sum(weight * x * n for n, weight in rows)
+        return module.f(x) * held["c"] + held["w"][0] * held["w"][1][0] + held[5]["deep"] + more
+
     x = vector()
-    fused = xt.fuse(lambda x: x * held["c"] + 1)
+    fused = known(f, x)
+    by_machine_code(fused, x)
+    held["w"][0] = vector(2)
+    np.testing.assert_allclose(by_machine_code(fused, x).numpy(), f(x).numpy(), rtol=1e-14)
+    for change in (
+        lambda: held.update(c=3.0),
+        lambda: held["w"].__setitem__(1, (4, "name")),
+        lambda: held[5].update(deep=2.0),
+        lambda: held.update(w=[vector(3), (4, "name")]),
+        lambda: rows.append((3, 0.125)),
+        lambda: rows.__setitem__(0, (7, 0.5)),
+        lambda: setattr(module, "c", 5.0),
+        lambda: setattr(module, "f", lambda x: x - 1),
+    ):
+        for _ in range(3):
+            fused(x)
+        change()
+        np.testing.assert_allclose(by_python(fused, x).numpy(), f(x).numpy(), rtol=1e-14)
+    rows.clear()
+    held.clear()
+    with pytest.raises(KeyError):
+        fused(x)
+
+
+def test_objects_and_arrays_are_looked_up_in_python() -> None:
+    class Model:
+        c = 2.0
+
+    model, array, x = Model(), np.full(N, 2.0), vector()
+    fused = xt.fuse(lambda x: x * model.c + 1)
     other = xt.fuse(lambda x: x * xt.asarray(array) + 1)
     for _ in range(4):
         fused(x)
         other(x)
-    held["c"] = 3.0
+    model.c = 3.0
     np.testing.assert_allclose(np.asarray(fused(x)), x.numpy() * 3 + 1)
+    Model.c, _ = 4.0, delattr(model, "c")
+    np.testing.assert_allclose(np.asarray(fused(x)), x.numpy() * 4 + 1)
     array[:] = 4.0
     np.testing.assert_allclose(np.asarray(other(x)), x.numpy() * 4 + 1)
 
 
+def test_a_builtin_is_hidden_while_another_name_goes() -> None:
+    """The number of names stays the same."""
+    spread: dict[str, Any] = {"xt": xt, "unused": 1}
+    exec("def f(x):\n    return x * abs(-3)", spread)
+    x = vector()
+    fused = known(spread["f"], x)
+    del spread["unused"]
+    spread["abs"] = lambda n: 7
+    np.testing.assert_array_equal(np.asarray(by_python(fused, x)), x.numpy() * 7)
+
+
+def test_names_that_mean_nothing_are_soon_told() -> None:
+    spread: dict[str, Any] = {"xt": xt}
+    exec("def f(x):\n    return x * 2 + 1", spread)
+    x = vector()
+    fused = known(spread["f"], x)
+    for n in range(8):
+        spread[f"cell{n}"] = n
+        by_python(fused, x)
+        by_machine_code(fused, x)
+    (kind,) = fused._known.values()
+    assert len(kind.kinds) == 1
+
+
 # ---- memory
+
+
+def test_values_are_apart_from_arrays_without_axes() -> None:
+    """`+=` makes another tensor of a value, and writes into an array."""
+
+    def add(x: xt.Tensor, s: xt.Tensor) -> None:
+        s += xt.sum(x)
+
+    array, x = xt.zeros(()), vector()
+    fused = known(add, x, array)
+    before = float(array)
+    by_machine_code(fused, x, array)
+    assert float(array) == pytest.approx(before + float(xt.sum(x)))
+    value = xt.sum(x)
+    for _ in range(6):
+        fused(x, value)
+    assert float(value) == pytest.approx(x.numpy().sum())
+
+
+def test_empty_tensors_are_told_apart() -> None:
+    """One tensor given twice, and two of them."""
+
+    def first(x: xt.Tensor, y: xt.Tensor, z: xt.Tensor) -> Any:
+        x += y
+        return x, z * 2
+
+    def empty() -> xt.Tensor:
+        return xt.asarray(np.zeros(0))
+
+    fused, z = xt.fuse(first), vector(n=100_000)
+    for _ in range(4):
+        x = empty()
+        assert fused(x, x, z)[0] is x
+    for _ in range(4):
+        x, y = empty(), empty()
+        assert fused(x, y, z)[0] is x
+        assert fused(x, x, z)[0] is x
+
+
+def test_pending_and_computed_arguments_become_thin() -> None:
+    fused = known(lambda x, y: x * 2 + y, vector(), vector(1))
+    x = vector()
+    with xt.options(lazy="always"):
+        y = xt.exp(x)
+    np.testing.assert_allclose(by_machine_code(fused, x, y).numpy(), x.numpy() * 2 + np.exp(x.numpy()), rtol=1e-14)
+
+
+def test_arguments_are_let_go() -> None:
+    held = []
+    fused = xt.fuse(lambda x: xt.exp(x) * 2)
+    for _ in range(20):
+        array = np.ones(50_000)
+        held.append(weakref.ref(array))
+        fused(xt.asarray(array))
+        del array
+    gc.collect()
+    assert not any(one() is not None for one in held)
 
 
 def update(x: xt.Tensor, y: xt.Tensor) -> None:
@@ -472,6 +593,42 @@ def test_garbage_is_collected_in_between() -> None:
     gc.collect()
     assert len(seen) == 300
     assert all(seen)
+
+
+def test_a_kind_that_is_forgotten_while_it_answers() -> None:
+    """A finalizer that calls the function with many other arguments while results are made."""
+    program = lambda x: (x * 2 + 1, {"a": x + 3}, [x * 4])  # noqa: E731
+    for after in range(1, 6):
+        fused, x, begun = known(program, vector()), vector(), []
+
+        class Circle:
+            def __init__(self) -> None:
+                self.itself = self
+
+            def __del__(self, fused: Any = fused, begun: list[int] = begun) -> None:
+                if begun:
+                    begun.clear()
+                    for n in range(1, 75):
+                        for _ in range(4):
+                            fused(vector(n=n))
+                    begun.extend(np.full(400, -1).tolist())
+
+        threshold = gc.get_threshold()
+        gc.collect()
+        gc.disable()
+        Circle()
+        begun.append(1)
+        gc.set_threshold(gc.get_count()[0] + after, 1000, 1000)
+        gc.enable()
+        try:
+            one, two, three = fused(x)
+        finally:
+            gc.set_threshold(*threshold)
+        np.testing.assert_array_equal(one.numpy(), x.numpy() * 2 + 1)
+        np.testing.assert_array_equal(two["a"].numpy(), x.numpy() + 3)
+        np.testing.assert_array_equal(three[0].numpy(), x.numpy() * 4)
+        del Circle
+        gc.collect()
 
 
 def test_threads_at_once() -> None:

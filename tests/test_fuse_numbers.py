@@ -9,7 +9,7 @@ import operator
 import pickle
 import sys
 import threading
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -371,6 +371,50 @@ def test_state_in_tuples(kind: Callable[[Any], Any], engine: str) -> None:
         assert type(own[1]) is type(plain[1])
         same([own[0], *own[1]], [plain[0], *plain[1]])
     assert counted.calls == 2
+
+
+class Noted(namedtuple("Noted", "a b")):
+    """A named tuple that may have more."""
+
+    note = 0.0
+
+
+class Shifted(namedtuple("Shifted", "a b")):
+    """One that is made in a way of its own."""
+
+    @classmethod
+    def _make(cls, parts: Any) -> Any:
+        a, b = parts
+        return super()._make([a + 100, b])
+
+
+class Scaled(namedtuple("Scaled", "a b")):
+    scale = 1.0
+
+    def __new__(cls, a: Any, b: Any, scale: float = 1.0) -> Any:
+        made = super().__new__(cls, a, b)
+        made.scale = scale
+        return made
+
+
+def test_tuples_that_are_more_than_their_elements(engine: str) -> None:
+    """They are handed over as they are."""
+
+    def noted(number: int) -> Noted:
+        one = Noted(number + 0.5, number)
+        one.note = 7.0 + number
+        return one
+
+    cases: list[tuple[Callable[..., Any], Callable[[int], Any]]] = [
+        (lambda x, t: x * t.a + t.note, noted),
+        (lambda x, t: x * t.a + t.b, lambda number: Shifted(number + 0.5, number)),
+        (lambda x, t: x * t.a * t.scale, lambda number: Scaled(number + 0.5, number, 3.0 + number)),
+        (lambda x, t: x * t.a + t.note, lambda number: Noted(number + 0.5, number)),
+    ]
+    for function, make in cases:
+        fused = xt.fuse(function)
+        for number in range(5):
+            same(fused(array(), make(number)), function(array(), make(number)))
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -266,6 +266,7 @@ def dispatched() -> Iterator[None]:
     """A block in which machine code is told of captured calls as soon as it can be, of small ones, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capture, "DISPATCHED_AFTER", 1)
+        patch.setattr(capture, "AGAIN_AFTER", 1)
         patch.setattr(capture, "SMALL_AFTER", 0)
         patch.setattr(compile_, "HOT_CALLS", 0)
         yield

@@ -26,7 +26,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, SMALL_AFTER, Kind, Kinds, kind_of
+from .dispatch import AGAIN_AFTER, DISPATCHED_AFTER, EXCHANGED_AFTER, SMALL_AFTER, Kind, Kinds, kind_of, made_thin
 from .given import Shared, holds_arrays
 from .leaves import told_tree, ways_of
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
@@ -145,6 +145,8 @@ class Fused(Dispatched, Generic[P, R]):
         def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
     def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self.dispatched is not None and made_thin(args):
+            return cast(Any, self)(*args, **kwargs)
         if self._not_looked_up and not kwargs and self._plain is settings():
             for x in args:
                 if type(x) is Tensor:
@@ -189,8 +191,8 @@ class Fused(Dispatched, Generic[P, R]):
         results = known.results(blobs, cells)
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
-            if known.uses & (known.uses - 1) == 0 and not (arrays or holders or cells):
-                self._tell(known, blobs, args, kwargs)
+            if known.is_to_be_told() and not (arrays or cells):
+                self._tell(known, blobs, (args, kwargs, (tensors, holders)))
             return result
         if known.is_long:
             return self._call_long(known, args, kwargs)
@@ -199,15 +201,16 @@ class Fused(Dispatched, Generic[P, R]):
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 
-    def _tell(self, known: _Known, blobs: list[TBlob], args: Any, kwargs: Any) -> None:
+    def _tell(self, known: _Known, blobs: list[TBlob], found: tuple[Any, Any, Any]) -> None:
         """Tell machine code of a kind that has come often, as far as it can know that."""
-        if known.uses < DISPATCHED_AFTER or self._reach is None:
+        if self._reach is None:
             return
-        if known.uses >= EXCHANGED_AFTER:
+        if known.calls >= EXCHANGED_AFTER:
             exchange()
-        kind = known.kind = known.told(blobs, args, kwargs, self._reach)
+        before, kind = tuple(known.kinds), known.told(blobs, found, self._reach)
         if kind is not None:
-            self._told_kinds.add(kind, self._reach)
+            self._told_kinds.add(kind, before, self._reach)
+            known.let_go(self._told_kinds)
             self.dispatched = self._told_kinds.words(self._reach)
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
@@ -402,7 +405,7 @@ class Fused(Dispatched, Generic[P, R]):
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
         wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
-            others = [item for item in list(self._known.items()) if item[1].kind not in self._told_kinds]
+            others = [item for item in list(self._known.items()) if self._told_kinds.isdisjoint(item[1].kinds)]
             oldest, forgotten = min(others, key=lambda item: item[1].used)
             self._known.pop(oldest, None)
             wasted = int(forgotten.used == forgotten.made)
@@ -541,7 +544,7 @@ class _Known:
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
     put. values: the places of results that are values. plain: the settings under which library calls cost less, or
     nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
-    its first and its last call. uses: how many calls Python has answered; kind: what machine code was told for others.
+    its first and its last call. uses: how many calls Python has answered; kinds: what machine code was told for others.
     is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
     otherwise: what is remembered of another call with such numbers, which comparisons told apart.
     """
@@ -562,7 +565,8 @@ class _Known:
         self.runs: Any = None
         self.made = self.used = 0
         self.uses = 1
-        self.kind: Kind | None = None
+        self.kinds: list[Kind] = []
+        self._before = self._seen = self._waited = 0
         self.again = Again([], [], [])
         self.otherwise: _Known | None = None
 
@@ -574,17 +578,40 @@ class _Known:
             known = known.otherwise
 
     @property
+    def dispatched(self) -> int:
+        """How many calls machine code has answered."""
+        return self._before + sum([kind.uses for kind in self.kinds])
+
+    def let_go(self, kinds: Kinds) -> None:
+        """Let go of kinds that machine code knows no more."""
+        gone = [kind for kind in self.kinds if kinds.isdisjoint((kind,))]
+        self._before += sum([kind.uses for kind in gone])
+        self.kinds = [kind for kind in self.kinds if kind not in gone]
+
+    @property
     def calls(self) -> int:
         """How many calls there were."""
-        return self.uses + (0 if self.kind is None else self.kind.uses)
+        return self.uses + self.dispatched
 
-    def told(self, blobs: list[TBlob], args: Any, kwargs: Any, reach: Reach) -> Kind | None:
-        """Return what machine code can be told of calls of this kind, by one of them; None where they do more."""
+    def is_to_be_told(self) -> bool:
+        """Return whether enough calls of this kind in a row were answered in Python to tell machine code of it now."""
+        if self._seen != self.dispatched:
+            self._seen, self._waited = self.dispatched, 0
+        self._waited += 1
+        most = AGAIN_AFTER if self.kinds else DISPATCHED_AFTER
+        return self._waited >= most and self._waited & (self._waited - 1) == 0
+
+    def told(self, blobs: list[TBlob], found: tuple[Any, Any, Any], reach: Reach) -> Kind | None:
+        """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
+        than it can know.
+        """
         tree = told_tree(self.leaves, self.build)
         stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
         if tree is None or stands is None or self.captured is None:
             return None
-        return kind_of(args, kwargs, in_force.get(), reach, stands, self.captured.written, *tree, self.values)
+        kind = kind_of(*found, in_force.get(), reach, stands, self.captured.written, *tree, self.values)
+        self.kinds += [] if kind is None else [kind]
+        return kind
 
     def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
         """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
@@ -621,9 +648,8 @@ class _Known:
         made = [face(blob) for blob in results]
         for place in self.values:
             valued(made[place])
-        if self.kind is not None:  # which takes thin faces alone
-            for x in (*made, *tensors):
-                x.thin()
+        if self.kinds:  # which take thin faces alone
+            made_thin((*made, *tensors))
         if self.build is next:
             return self.leaves[0](made, tensors, holders, cells)
         tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])

@@ -8,28 +8,31 @@ call that is of none of its kinds, in whatever way, is answered in Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import CellType, FunctionType
+from collections.abc import Iterable, Sequence
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..base.options import thin_closed
 from ..plan.costs import STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
-from ..tensor.face import Tensor
-from .reach import Reach, constant_of, form_of, is_plain
+from ..tensor.face import Tensor, is_value
+from .given import MOST_ELEMENTS
+from .reach import Reach, constant_of, form_of, is_plain, stays
 from .signature import is_compared
 
-# Calls of a kind after which machine code is told of it, and again where that could not be: after twice as many.
-DISPATCHED_AFTER = 16
+# Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
+# and did not answer; again after twice as many.
+DISPATCHED_AFTER, AGAIN_AFTER = 16, 4
 
 # Calls that are looked up, one of many where arrays are so small that library calls cost less than kernels that are
 # found in Python: from there on these are run, if they cost less dispatched.
 SMALL_AFTER = 8
 
 # Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us.
-EXCHANGED_AFTER = 2048
+EXCHANGED_AFTER = 1024
 
 # Kinds of one function that machine code asks for.
 MOST_KINDS = 4
@@ -42,6 +45,7 @@ class Kind:
 
     def __init__(self, words: Any, held: Any) -> None:
         self.words, self.held = words, held
+        words[_place("itself")] = id(self)
 
     @property
     def uses(self) -> int:
@@ -64,8 +68,9 @@ class Kinds:
         self._all: list[Kind] = []
         self._reached = 0, 0
 
-    def __contains__(self, kind: Kind | None) -> bool:
-        return kind in self._all
+    def isdisjoint(self, kinds: Iterable[Kind]) -> bool:
+        """Return whether machine code knows none of some kinds."""
+        return all(kind not in self._all for kind in kinds)
 
     def words(self, reach: Reach) -> Any:
         """Return the words of the first kind, from which those of others are found; None where there is none any more,
@@ -75,23 +80,40 @@ class Kinds:
             self._all = []
         return self._all[0].words if self._all else None
 
-    def add(self, kind: Kind, reach: Reach) -> None:
-        """Add a kind, and let go of the one that was told of first if they are too many."""
-        before = self._all if self._reached == (reach.grown, reach.version) else []
+    def add(self, kind: Kind, before: Sequence[Kind], reach: Reach) -> None:
+        """Add a kind, perhaps in the place of what was told of it before under the same options, and let go of the one
+        that was told of first if they are too many.
+        """
+        others = self._all if self._reached == (reach.grown, reach.version) else []
         self._reached = reach.grown, reach.version
-        following = [kind, *before][:MOST_KINDS]
+        options = _place("options")
+        stay = [one for one in others if one not in before or one.words[options] != kind.words[options]]
+        following = [kind, *stay][:MOST_KINDS]
         for one, other in zip(following, [*following[1:], None], strict=True):
             one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
         self._all = following
 
 
-class _Told:
-    """What is told of a kind while it is put together. rows: of each table; held: what they point to."""
+def made_thin(values: Iterable[Any]) -> bool:
+    """Make thin faces of the tensors among some values, where that can be; return whether any was none before."""
+    found = False
+    for x in values:
+        if type(x) is Tensor and type(x._data) is not np.ndarray and not thin_closed[0]:
+            x.evaluate()
+            found |= x.thin() is not None
+    return found
 
-    def __init__(self) -> None:
+
+class _Told:
+    """What is told of a kind while it is put together. rows: of each table; held: what they point to; inside: the ids
+    of what was looked into.
+    """
+
+    def __init__(self, reach: Reach) -> None:
         from ..codegen.cpu import dispatch
 
-        self.form = dispatch
+        self.form, self.reach = dispatch, reach
+        self.inside = set[int]()
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in dispatch.TABLES}
         self.head = dict.fromkeys(dispatch.HEAD, 0)
         self.held: list[Any] = []
@@ -123,7 +145,7 @@ class _Told:
         return True
 
     def place(self, place: Sequence[Any]) -> bool:
-        """Enter what is found by a name; return whether it can only be exchanged, not change."""
+        """Enter what is found by a name; return whether it is known what tells it from others."""
         where, name, last, part, _ = place
         is_cell = type(where) is CellType
         if not is_cell and type(where) is not dict:
@@ -132,16 +154,42 @@ class _Told:
             value = where.cell_contents if is_cell else where.get(name)
         except ValueError:  # an empty cell
             value = None
-        row = self.object(where), self.object(name), int(is_cell)
+        if part is not None and value is not last:
+            return False
+        way = self.form.OF_CELL if is_cell else self.form.OF_DICT
+        return self._found((self.object(where), self.object(name), way), value)
+
+    def _found(self, row: tuple[int, int, int], value: Any) -> bool:
+        """Enter what is found somewhere. row: how."""
         if type(value) is Tensor:
             self.rows["places"].append((*row, 0, 0, 0, 0, len(self.natives)))
             return self.tensor(value)
-        if part is None or value is not last or (type(value) is FunctionType and value.__dict__):
+        is_own = type(value) is FunctionType and not is_plain(value)
+        form = [0 if one is None else self.object(one) for one in form_of(value)] if is_own else [0, 0, 0]
+        self.rows["places"].append((*row, self.object(value), *form, 0))
+        if is_own:
+            return not value.__dict__
+        constant = None if type(value) in (list, dict) else constant_of(value)
+        return self._inside(value) if constant is None or not is_plain(value) else True
+
+    def _inside(self, holder: Any) -> bool:
+        """Enter what a list, a dict or a module of a user's holds, once; return False for anything else."""
+        kind, ways = type(holder), self.form
+        if kind not in (list, dict, ModuleType):
             return False
-        form = form_of(value) if type(value) is FunctionType else (None, None, None)
-        words = [0 if one is None else self.object(one) for one in form]
-        self.rows["places"].append((*row, self.object(value), *words, 0))
-        return True
+        if id(holder) in self.inside:
+            return True
+        self.inside.add(id(holder))
+        held = vars(holder) if kind is ModuleType else holder
+        self.rows["spreads"].append((self.object(held), len(held)))
+        if kind is list:
+            elements, where, way = list(enumerate(held)), id(held), ways.OF_LIST
+        else:
+            own = list(held.items()) if kind is dict else [one for one in self.reach.own_of(held) if not stays(one[1])]
+            elements, where, way = [(self.object(key), one) for key, one in own], id(held), ways.OF_DICT
+            if not all(type(key) in (str, int) for key, _ in own):
+                return False
+        return len(elements) <= MOST_ELEMENTS and all(self._found((where, at, way), one) for at, one in elements)
 
     def lengths(self, *numbers: int) -> int:
         """Enter numbers of any count; return where they are, in words behind the tables."""
@@ -166,6 +214,7 @@ class _Told:
 def kind_of(
     args: Sequence[Any],
     kwargs: dict[str, Any],
+    found: tuple[Sequence[Tensor], Sequence[Any]],
     options: Any,
     reach: Reach,
     stands: Standing,
@@ -176,13 +225,17 @@ def kind_of(
 ) -> Kind | None:
     """Return what machine code is told of calls like this one; None where more is to be asked than it can.
 
-    options: the object that says which are in force. written: the numbers of tensors that are written. leaves, build:
-    of the result (see leaves.py). values: the numbers of results that are values.
+    found: the tensors that it reads, and what it looks into. options: the object that says which are in force. written:
+    the numbers of tensors that are written. leaves, build: of the result (see leaves.py). values: the numbers of
+    results that are values.
     """
-    told = _Told()
+    told, (tensors, holders) = _Told(reach), found
     if not all(map(told.given, (*args, *kwargs.values()))) or not all(map(told.place, reach.places)):
         return None
-    told.rows["spreads"] = [(told.object(spread), count) for spread, count, _ in reach.spreads]
+    same = len(tensors) == len(told.natives) and all(x is y for x, (y, _) in zip(tensors, told.natives, strict=True))
+    if not same or told.inside != set(map(id, holders)):
+        return None
+    told.rows["spreads"] += [(told.object(spread), count) for spread, count, _ in reach.spreads]
     told.rows["written"] = [(number,) for number in written]
     told.rows["leaves"] = [(kind, told.object(one) if kind == told.form.OBJECT else one) for kind, one in leaves]
     _enter_memory(told)
@@ -205,12 +258,13 @@ def _enter_memory(told: _Told) -> None:
         left = begin % ALIGNMENT if high - low >= STREAM_BYTES else -1
         lie = told.lengths(*native.shape, *native.strides)
         kind = told.object(native.dtype), native.flags.num & form.WRITEABLE, native.ndim, lie
-        told.rows["tensors"].append((*kind, low - begin, high - begin, left, 0, 0, 0, 0))
+        marked = int(not native.ndim and is_value(x))
+        told.rows["tensors"].append((*kind, low - begin, high - begin, left, marked, 0, 0, 0, 0))
         spans.append((x, begin, low, high))
     cells = []
     for x, begin, low, high in spans:
         for other, where, lowest, highest in spans:
-            meet = low < highest and lowest < high
+            meet = (low < highest and lowest < high) or x is other
             cells.append(2 * (begin - where) + (x is other) if meet else form.APART)
     told.head["overlaps"] = told.lengths(*cells)
 

@@ -5,6 +5,7 @@ makes of an array is not seen, what is made of a tensor is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from numpy import ndarray
@@ -28,15 +29,25 @@ def holds_arrays(x: Any, deep: int = 0) -> bool:
 def _parts(x: Any) -> Sequence[Any]:
     """Return the elements of a list, tuple or dict; none of anything else, or of too many."""
     kind = type(x)
-    known = kind is list or kind is dict or is_remade(kind)
+    known = kind is list or kind is dict or is_remade(x)
     if not known or len(x) > MOST_ELEMENTS:
         return ()
     return list(cast(Any, x).values()) if kind is dict else list(x)
 
 
-def is_remade(kind: type) -> bool:
-    """Return whether another one of this class can be made of other elements: of tuples, and of named ones."""
-    return kind is tuple or (issubclass(kind, tuple) and hasattr(kind, "_make"))
+def is_remade(x: Any) -> bool:
+    """Return whether another one like it can be made of other elements alone: of tuples, and of named ones that have
+    nothing else.
+    """
+    kind = type(x)
+    return kind is tuple or (issubclass(kind, tuple) and _adds_nothing(kind) and not getattr(x, "__dict__", None))
+
+
+@lru_cache(maxsize=1024)
+def _adds_nothing(kind: type) -> bool:
+    """Return whether a class of tuples makes them as `namedtuple` does."""
+    *added, named = [vars(base) for base in kind.__mro__[: kind.__mro__.index(tuple)]]
+    return "_fields" in named and not any({"__new__", "_make"} & one.keys() for one in added)
 
 
 def remade(x: Any, parts: Sequence[Any]) -> Any:

@@ -168,7 +168,7 @@ def _replaced(
     def replaced(value: Any, *, is_told: bool) -> Any:
         if type(value) in KINDS:
             return given.get(next(numbers), value) if is_told else value
-        if not is_remade(type(value)):
+        if not is_remade(value):
             return value
         if id(value) not in made:
             made[id(value)] = value  # of what it is in itself

@@ -6,6 +6,7 @@ mentions, that of functions among what it finds, and that of methods that it can
 
 from __future__ import annotations
 
+import builtins
 import opcode
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -205,7 +206,9 @@ class Reach:
             modules |= {*packages, *(f"{one}.{name}" for one in packages for name in mentioned)}
         for found, looked_up in ((spread, names), (sys.modules, modules)):
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
-        self.spreads.append((spread, len(spread), partial(self._find, spread, set(names - spread.keys()))))
+        hidden = (names - spread.keys()) & vars(builtins).keys()  # as long as there is no global of that name
+        self._found_in(spread, sorted(hidden))
+        self.spreads.append((spread, len(spread), partial(self._find, spread, names - spread.keys() - hidden)))
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.places += [[cell, name, None, None, None] for name, cell in cells]
         defaults = enumerate(function.__defaults__ or ())
@@ -282,6 +285,12 @@ class Reach:
         self.names |= names
         for kind in list(self._classes) if new or anew else ():
             self._take_methods(kind, new)
+
+    def own_of(self, own: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return those of some attributes that the function can look up, with others where there are few."""
+        names = own if self.every else self.names
+        found = list(own.items()) if len(own) < 32 else [(name, own[name]) for name in own.keys() & names]
+        return [(name, value) for name, value in found if name in names]
 
     def mentioned(self, own: Collection[str]) -> Collection[str]:
         """Return those of some names that the function can look up, in order."""

@@ -28,7 +28,7 @@ from ..graph.number import KINDS
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
-from ..tensor.face import CPU_DEVICE, Tensor
+from ..tensor.face import CPU_DEVICE, Tensor, is_value
 from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
 from .given import MOST_ELEMENTS, is_remade
 from .reach import (
@@ -101,6 +101,8 @@ class _Key:
         if blob.device is not self.device:
             self._move(blob.device)
         self.key.append(blob._kind or blob.kind)
+        if not blob.shape:
+            self.key.append(is_value(x))
         self.tensors.append(x)
         self.blobs.append(blob)
 
@@ -155,11 +157,11 @@ class _Key:
                 return
         elif id(x) in self.seen:
             self.key.append(("again", self.seen[id(x)]))
-            if not self.direct and is_remade(kind):  # elsewhere it has the numbers that it has now
+            if not self.direct and is_remade(x):  # elsewhere it has the numbers that it has now
                 self.numbers = [one for one in self.numbers if one[2] >= 0 or one[3] is None]
         if id(x) not in self.seen:
             self.seen[id(x)] = len(self.seen)
-            direct, self.direct = self.direct, self.direct and constant is None and is_remade(kind)
+            direct, self.direct = self.direct, self.direct and constant is None and is_remade(x)
             if len(self.seen) > MOST_OBJECTS:
                 self._refuse(x, given)
             elif kind is np.ndarray:
@@ -311,11 +313,10 @@ class _Key:
 
     def _attributes(self, own: Mapping[str, Any], *, every: bool = False, holder: int = -1) -> None:
         """Enter those of some attributes that are mentioned, or every one. holder: the number of the object."""
-        names = own if every or self.reach.every else self.reach.names
-        for name, value in list(own.items()) if len(own) < 32 else [(n, own[n]) for n in own.keys() & names]:
-            if name in names and type(value) is not Tensor and stays(value):
+        for name, value in list(own.items()) if every else self.reach.own_of(own):
+            if type(value) is not Tensor and stays(value):
                 self.reach.note(value)
-            elif name in names:
+            else:
                 self.key.append(name)
                 if holder >= 0 and type(value) in KINDS:
                     self.numbers.append((len(self.key) + 1, value, holder, name))
@@ -413,8 +414,8 @@ def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:
 
 
 def _enter_whereabouts(found: _Key) -> None:
-    """Enter how memory lies: of each pair that overlaps its places, how far apart they begin, and whether they are one
-    object; of large memory, how many bytes after a place where vectors begin.
+    """Enter how memory lies: of each pair that overlaps, or is one object, its places, how far apart they begin, and
+    whether they are one object; of large memory, how many bytes after a place where vectors begin.
     """
     spans: list[tuple[int, int]] = []
     blobs, lowest, highest = found.blobs, sys.maxsize, 0  # of all spans so far
@@ -422,10 +423,10 @@ def _enter_whereabouts(found: _Key) -> None:
         low, high = span = blob._span or blob.span
         if high - low >= STREAM_BYTES:
             found.key.append(blob.address % ALIGNMENT)
-        if low < highest and lowest < high:
+        if (low < highest and lowest < high) or low == high:
             for other, (begin, end) in enumerate(spans):
-                if low < end and begin < high:
-                    same = found.tensors[place] is found.tensors[other]
+                same = found.tensors[place] is found.tensors[other]
+                if same or (low < end and begin < high):
                     found.key += (place, other, blob.address - blobs[other].address, same)
         spans.append(span)
         lowest = low if low < lowest else lowest

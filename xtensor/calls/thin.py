@@ -233,7 +233,7 @@ def _offsets() -> Any:
     slots = {name: _slot(Tensor, f"_{name}") for name in ("data", "owner", "blob", "step", "is_value")}
     slots |= {name: _slot(Storage, name) for name in ("guard", "version")}
     slots |= {"blob_owner": _slot(TBlob, "_owner"), "saver": _slot(TBlob, "saver")}
-    slots |= {"kinds": _slot(Dispatched, "dispatched")}
+    slots |= {"dispatched": _slot(Dispatched, "dispatched")}
     itemsize, kind = _in_dtypes()
     own = FunctionType.__dictoffset__ // _WORD
     places = {"memory": 2, "axes": 3, "lengths": 4, "strides": 5, "dtype": 7, "flags": 8, "function_dict": own}

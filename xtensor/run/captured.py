@@ -24,8 +24,8 @@ from .executor import before_write
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
 from .prepare import Builder
-from .rolls import ByRoll, RolledError, can_be_rolled, folded
-from .schedule import Blank, Call, Copied, Made, Ready, Schedule
+from .rolls import ByCopy, RolledError, can_be_copied, can_be_rolled, folded
+from .schedule import Call, Copied, Made, Ready, Schedule
 from .simplified import simplified, uses
 from .standing import Standing, standing
 
@@ -91,7 +91,7 @@ class Captured:
             return False, False
         by_calls, by_kernels, runs, largest = by_tape, costs.RUN, 0.0, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
-        is_native = not looked
+        is_native = True
         for step in {id(step): step for step in self.steps}.values():
             count = times[id(step)]
             if isinstance(step, Called):
@@ -147,7 +147,7 @@ class Captured:
         makes = [found.makes[one.result] for one in whole]
         pairs = [(own, one.meta) for own, one in zip(makes, whole, strict=True)]
         alike = all([own.layout == meta.layout and own.dtype == meta.dtype for own, meta in pairs])
-        return found._replace(makes=makes) if alike else None
+        return found._replace(makes=makes, kept=(found.kept, self._constants)) if alike else None
 
     def lines(self) -> list[str]:
         """Return what it does, in words: the schedule if there is one, else the steps that were taken down."""
@@ -336,19 +336,12 @@ class _Joined:
     def _launch(self, step: Called) -> None:
         """Enter a call by machine code. Where that cannot be made again, a factorisation's failure is found at once."""
         builder, metas = self.builder, [spot.meta for spot in step.gives]
-        way: Any = None if step.shifts is None else ByRoll(step)
+        way: Any = None if step.shifts is None else ByCopy.of(step)
         way = way or ByLapack(step.function, [spot.meta for spot in step.takes], metas, first=self.noted is None)
-        where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, []
-        for at, (root, meta) in enumerate(zip([spot.root for spot in step.gives], metas, strict=True), RESULT):
-            builder.numbers += 1
-            number = self.numbers[root] = builder.numbers - 1
-            if root in self.own:
-                where[at] = builder.word(), 0
-                made.append(Made(number, where[at][0], meta.nbytes, meta.dtype, meta.layout, None))
-            else:
-                where[at] = builder.arena_word, builder.arena.place(-1 - root, meta.nbytes)
-                builder.placed[number] = where[at][1], meta
-            self.places[root] = where[at]
+        where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, list[Made]()
+        for at, spot in enumerate(step.gives, RESULT):
+            made += self._make(spot.root, spot.meta)
+            where[at] = self.places[spot.root]
         if way.can_fail:
             if self.noted is None:
                 self.noted = builder.arena.place(len(self.roots), WORD)
@@ -357,27 +350,37 @@ class _Joined:
         if way.can_fail and not self.captured.may_be_repeated:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
-    def _leave_unset(self, root: int) -> None:
-        """Enter memory that begins with unset values."""
-        nbytes, builder = self.roots[root].nbytes, self.builder
+    def _make(self, root: int, meta: Meta) -> list[Made]:
+        """Give a root memory in the arena, or of its own where it is returned: that is what is to be made."""
+        builder = self.builder
         builder.numbers += 1
         number = self.numbers[root] = builder.numbers - 1
-        layout = Layout((nbytes,), (1,))
-        meta = Meta(layout.shape, np.dtype(np.uint8), layout, True)
         if root in self.own:
-            word = builder.word()
-            self.places[root] = word, 0
-            builder.instruct(Blank(number, word, meta, []))
-        else:
-            place = builder.arena.place(-1 - root, nbytes)
-            self.places[root] = builder.arena_word, place
-            builder.placed[number] = place, meta
+            self.places[root] = builder.word(), 0
+            return [Made(number, self.places[root][0], meta.nbytes, meta.dtype, meta.layout, None)]
+        self.places[root] = builder.arena_word, builder.arena.place(-1 - root, meta.nbytes)
+        builder.placed[number] = self.places[root][1], meta
+        return []
+
+    def _leave_unset(self, root: int) -> None:
+        """Enter memory that begins with unset values: as what is returned of it, where that is all of it."""
+        nbytes = self.roots[root].nbytes
+        metas = [spot.meta for spot, _ in self.captured.results if spot.root == root and not spot.after]
+        whole = [meta for meta in metas if meta.nbytes == nbytes and meta.layout.is_contiguous(meta.dtype.itemsize)]
+        meta = whole[0] if whole else Meta((nbytes,), np.dtype(np.uint8), Layout((nbytes,), (1,)), True)
+        for made in self._make(root, meta):
+            self.builder.leave_unset(made)
 
     def _copy_in(self, root: int, given: int) -> None:
         """Enter memory that begins with the contents of a constant."""
         constant, builder = self.roots[root].constant, self.builder
         assert constant is not None
         meta = Meta(constant.shape, constant.dtype, Layout(constant.shape, constant.layout.strides), constant.is_packed)
+        if self.limits.engine == "llvm" and builder.device.backend is CPU and meta.packed and can_be_copied([meta]):
+            made = self._make(root, meta)
+            where = {0: (given, 0), RESULT: self.places[root]}
+            builder.launch(Makes.of(ByCopy(meta, meta), self.limits.fast_math)._replace(where=where), made, ())
+            return
         source = builder.number(meta, Leaf(0, given))
         builder.numbers += 1
         number = self.numbers[root] = builder.numbers - 1

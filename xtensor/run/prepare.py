@@ -33,7 +33,7 @@ from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
 from .native import Makes, Segment, packable, scalar_format, scalar_numbers
 from .rows import ByRows
-from .schedule import Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
+from .schedule import Blank, Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
 
 # Schedules of one plan, for operands that lie in so many ways.
 WAYS = 64
@@ -171,6 +171,10 @@ class Builder:
         self._makes += made
         self._drops += drops
 
+    def leave_unset(self, made: Made) -> None:
+        """Enter memory that begins unset: it is made with the kernels around."""
+        self._makes.append(made)
+
     def instruct(self, instruction: Instruction) -> None:
         """Enter an instruction that is neither machine code nor launched."""
         self.close()
@@ -188,6 +192,8 @@ class Builder:
         segment = self._segment or self._launches
         if segment is not None:
             self.instructions.append(Kernels(self._makes, segment, self._drops))
+        else:
+            self.instructions += [Blank(made, []) for made in self._makes]
         self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
     def schedule(self, results: Sequence[int], *, keeps_arena: bool = False) -> Schedule:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from math import prod
-from typing import Any, cast
 
 from ..codegen.cpu.compile import host
 from ..plan import costs
-from ..plan.layouts import Task
-from ..plan.program import Step, program
+from ..plan.layouts import Meta, Task
+from ..plan.program import program
 from .capture import Called, Evaluated, Spot
 from .factors import RESULT
 from .maps import map_launch
@@ -27,34 +26,39 @@ class RolledError(Exception):
     """Raised where a step that was to read a rolled array is none of machine code's loops after all."""
 
 
-def can_be_rolled(step: Called) -> bool:
-    """Return whether machine code can roll an array as a step does."""
-    if step.shifts is None or host() is None:
-        return False
-    meta, both = step.takes[0].meta, (*step.takes, *step.gives)
-    steps = [one % meta.dtype.itemsize for spot in both for one in spot.meta.layout.strides]
-    return not any(steps) and meta.dtype.isnative and meta.dtype.kind in "fiu" and prod(meta.shape) > 0
-
-
-class ByRoll:
-    """A step that rolls an array, as a copy."""
+class ByCopy:
+    """A copy of an array, rolled by so many places along each axis. takes, gives: how the array and the copy lie."""
 
     aligned = can_fail = False
 
-    def __init__(self, step: Called) -> None:
-        (spot,), (made,) = step.takes, step.gives
-        self._takes, self._gives, self._shifts = spot.meta, made.meta, _added(spot.shifts, step.shifts or ())
-        self._cast = cast(Any, step.function).func.cast
-        gives = made.meta
-        self.task = Task(f"roll {gives.shape}", 2 * gives.nbytes)
+    def __init__(self, takes: Meta, gives: Meta, shifts: Sequence[int] = ()) -> None:
+        self._takes, self._gives, self._shifts = takes, gives, shifts
+        self.task = Task(f"{'roll' if shifts else 'copy'} {gives.shape}", 2 * gives.nbytes)
         self.seconds = costs.moving_seconds(2 * gives.nbytes)
+
+    @classmethod
+    def of(cls, step: Called) -> ByCopy:
+        """Return how a step that rolls an array is done, which is perhaps seen rolled already."""
+        (spot,), (made,) = step.takes, step.gives
+        return cls(spot.meta, made.meta, _added(spot.shifts, step.shifts or ()))
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch."""
-        dtype, both = self._gives.dtype, (self._takes, self._gives)
-        copying = program((dtype,), (), (), (Step(self._cast, (("dtype", dtype),), (0,), (dtype,), dtype),), (1,), ())
-        strides, places = [meta.layout.strides for meta in both], [Place(0), Place(RESULT)]
+        copying = program((self._gives.dtype,), (), (), (), (0,), ())
+        strides, places = [meta.layout.strides for meta in (self._takes, self._gives)], [Place(0), Place(RESULT)]
         return [map_launch(copying, self._gives.shape, strides, places, (), making, shifts=(self._shifts, ()))]
+
+
+def can_be_copied(metas: Sequence[Meta]) -> bool:
+    """Return whether machine code can copy an array that lies, and the copy, in these ways."""
+    dtype = metas[0].dtype
+    steps = [one % dtype.itemsize for meta in metas for one in meta.layout.strides]
+    return host() is not None and not any(steps) and dtype.isnative and dtype.kind in "fiu" and prod(metas[0].shape) > 0
+
+
+def can_be_rolled(step: Called) -> bool:
+    """Return whether machine code can roll an array as a step does."""
+    return step.shifts is not None and can_be_copied([spot.meta for spot in (*step.takes, *step.gives)])
 
 
 def folded(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> Steps:

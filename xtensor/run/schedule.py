@@ -273,25 +273,21 @@ class Copied(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """Memory that begins with unset values."""
+    """Memory that begins with unset values, where no kernels are around with which it is made."""
 
-    number: int
-    word: int
-    meta: Meta
+    made: Made
     drops: list[int]
 
     def words(self) -> str:
         """Return what it does, in words."""
-        return f"memory of {self.meta.nbytes} bytes"
+        return f"memory of {self.made.nbytes} bytes"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
         """Return what it computes, which is nothing."""
         return ()
 
     def run(self, run: Run) -> None:
-        meta = self.meta
-        blob = run.found[self.number] = TBlob.empty(meta.shape, meta.dtype, run.facts.device)
-        run.words[self.word] = blob.address
+        run.make((self.made,))
         run.drop(self.drops)
 
 

@@ -11,10 +11,11 @@ from ..codegen.cpu.driver import driver
 from ..storage.blob import TBlob
 from .factors import Checked
 from .native import Segment
-from .schedule import KEPT_ARENA, Kernels, Made, Run, Schedule
+from .schedule import Kernels, Made, Run, Schedule
 
-# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long.
-LONGEST, MOST_LAUNCHES = 2e-4, 512
+# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long; and the
+# bytes that it works in, which it keeps.
+LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 
 
 class Standing(NamedTuple):
@@ -40,7 +41,7 @@ def standing(schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any])
         return None
     facts = schedule.facts
     made = {one.number: one for one in kernels.makes}
-    if sorted(made) != sorted(facts.results) or facts.waiting or facts.arena[1] > KEPT_ARENA:
+    if sorted(made) != sorted(facts.results) or facts.waiting or facts.arena[1] > MOST_BYTES:
         return None
     run = Run(facts, blobs, scalars, None)
     noted = 0
@@ -49,12 +50,12 @@ def standing(schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any])
         if not isinstance(check, Checked) or check.kind:
             return None
         noted = run.words[check.word] + check.place
-    found = kernels.segment.standing(run.words, LONGEST, MOST_LAUNCHES, KEPT_ARENA)
+    found = kernels.segment.standing(run.words, LONGEST, MOST_LAUNCHES, MOST_BYTES)
     if found is None:
         return None
     words, places, scratch = found
     if not all(one.word in places for one in made.values()):
         return None
-    kept = (schedule, words, scratch, getattr(run, "arena", None), tuple(blobs))
+    kept = (schedule, words, scratch, getattr(run, "arena", None))
     makes = [made[number] for number in facts.results]
     return Standing(words.__array_interface__["data"][0], driver().address, places, makes, noted, kept)

@@ -19,7 +19,6 @@ from ..base.errors import expected, prefixed
 from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.library import on, rearranged, shown, thin_call, thin_view
-from ..calls.op import CAST
 from ..calls.writes import assign_captured
 from ..devices.cpu import CPU, packed_copy
 from ..plan.costs import DIRECT_BELOW
@@ -171,7 +170,7 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
     along = as_axis(axis, tensors[0].ndim + 1, "stack")
     dtype = promote(*(x.dtype for x in tensors))
     if _goes_in_parts(tensors):
-        return _in_parts([expand_dims(x, axis=along) for x in tensors], along, len(tensors), dtype)
+        return _in_parts(tensors, along, len(tensors), dtype, are_layers=True)
     return on(tensors, "stack", lambda xp, *natives: xp.stack(_cast(natives, dtype), axis=along))
 
 
@@ -180,15 +179,19 @@ def _goes_in_parts(tensors: Sequence[Tensor]) -> bool:
     return bool(watchers) and watching() is not None and all(x.blob.is_packed for x in tensors)
 
 
-def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType) -> Tensor:
-    """Return parts joined along an axis, each written where it goes: as steps that can be captured."""
+def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType, *, are_layers: bool = False) -> Tensor:
+    """Return parts joined along an axis, each written where it goes: as steps that can be captured.
+
+    are_layers: whether each is one place along an axis that it does not have.
+    """
     first = parts[0]
-    shape = (*first.shape[:along], length, *first.shape[along + 1 :])
+    shape = (*first.shape[:along], length, *first.shape[along + (not are_layers) :])
     result: Tensor = xt.empty(shape, dtype=dtype, device=first.device)
     begin = 0
     for part in parts:
-        key = (*(slice(None),) * along, slice(begin, begin + part.shape[along]), ...)
-        begin += part.shape[along]
+        end = begin + (1 if are_layers else part.shape[along])
+        key = (*(slice(None),) * along, begin if are_layers else slice(begin, end), ...)
+        begin = end
         if part.size:
             assign_captured(result[key], part, "concat")
     return result
@@ -381,12 +384,10 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
 class _Roll:
     """The device library's `roll`, which machine code need not make a copy for (run/rolls.py).
 
-    shifts: by how many places each axis is rolled, None where elements go from one row to another. cast: what copies.
+    shifts: by how many places each axis is rolled, None where elements go from one row to another.
     """
 
     __slots__ = ("_along", "_places", "shifts")
-
-    cast = CAST
 
     def __init__(self, shifts: Sequence[int], along: Sequence[int] | None, ndim: int) -> None:
         self._places, self._along = tuple(shifts), along if along is None else tuple([axis - ndim for axis in along])

@@ -12,30 +12,31 @@ from __future__ import annotations
 from .faces import Offsets, found, given, store, sure
 from .mailbox import load
 
-# The words of a kind. next: another kind's, or 0; uses: how often it was launched; options: the object that the options
-# in force are; names: a tuple of the arguments' names, or 0; positional: how many have none; alike: unless 0, what
-# memory may not overlap. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or 0;
+# The words of a kind. itself: the object that keeps all that they point to; next: another kind's words, or 0; uses: how
+# often it was launched; options: the object that the options in force are; names: a tuple of the arguments' names, or
+# 0; positional: how many have none; overlaps: the first word of a table of how memory overlaps, for each tensor with
+# each one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or 0;
 # build: SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
 TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "results", "leaves")
 HEAD = (
-    *("next", "uses", "options", "names", "positional", "overlaps", "run", "driver", "noted", "build"),
+    *("itself", "next", "uses", "options", "names", "positional", "overlaps", "run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )
 SINGLE, TUPLE = 0, 1
 
 # The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, whether another one
-# that equals it does, and the tensor's number. places: a dict and a key, or a cell; what is found there, or null for a
-# tensor; of a function, what it has; the tensor's number. tensors: what an array has; the words of its lengths and
-# strides; the bytes from its first element to its lowest and behind its highest; what is left of its address, or -1;
-# what was found in this call. written: a tensor's number. moves: a tensor's number and the word of the run that tells
-# where it begins. results: what an array is to have, whether it is a value, and such a word. leaves: what kind, and the
-# number of a result or tensor, or an object.
+# that equals it does, and the tensor's number. places: where something is found, under which name, and in which way;
+# what that is, or null for a tensor; of a function, what it has; the tensor's number. tensors: what an array has; the
+# words of its lengths and strides; the bytes from its first element to its lowest and behind its highest; what is left
+# of its address, or -1; without axes, whether it is a value; what was found in this call. written: a tensor's number.
+# moves: a tensor's number and the word of the run that tells where it begins. results: what an array is to have,
+# whether it is a value, and such a word. leaves: what kind, and the number of a result or tensor, or an object.
 ROWS = {
     "spreads": ("whole", "length"),
     "given": ("constant", "compared", "number"),
-    "places": ("where", "name", "is.cell", "constant", "code", "defaults", "kwdefaults", "number"),
+    "places": ("where", "name", "way", "constant", "code", "defaults", "kwdefaults", "number"),
     "tensors": (
-        *("dtype", "writeable", "axes", "lie", "low", "high", "left"),
+        *("dtype", "writeable", "axes", "lie", "low", "high", "left", "is.value"),
         *("object", "begin", "lowest", "highest"),
     ),
     "written": ("number",),
@@ -45,6 +46,9 @@ ROWS = {
 }
 RESULT, TENSOR, OBJECT = 0, 1, 2
 
+# The ways: the value of a key in a dict, the content of a cell, the element of a list with a number.
+OF_DICT, OF_CELL, OF_LIST = 0, 1, 2
+
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62
 
@@ -53,19 +57,9 @@ WRITEABLE, ALIGNMENT = 0x400, 64
 
 def dispatch(at: Offsets) -> str:
     """Return the method: launch a kind that a call is of, else go to the door."""
-    parts = (
-        _tables(),
-        _state(),
-        _tensor(at),
-        _constants(),
-        _places(at),
-        _memory(),
-        _writing(at),
-        _made(at),
-        _told(at),
-        _faced(at),
-    )
-    return "".join((*parts, _leaves(), _returned(), _launch(), _method(at)))
+    asked = (_plain(), _state(), _tensor(at), _constants(), _finding(at), _places(), _memory(), _writing())
+    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _launch(), _method(at))
+    return "".join((*asked, *done))
 
 
 # ---- lines
@@ -110,9 +104,9 @@ def over(name: str, count: str, body: str) -> str:
 """
 
 
-def same(name: str, x: str, y: str, then: str, kind: str = "i64") -> str:
-    """Return the lines that go on at a label where two are the same, else at %no."""
-    return f"  %{name} = icmp eq {kind} {x}, {y}\n  br i1 %{name}, label %{then}, label %no\n{then}:\n"
+def same(name: str, x: str, y: str, then: str, of: str = "i64") -> str:
+    """Return the lines that go on at a label where two, of a type, are the same, else at %no."""
+    return f"  %{name} = icmp eq {of} {x}, {y}\n  br i1 %{name}, label %{then}, label %no\n{then}:\n"
 
 
 # How a question ends.
@@ -126,9 +120,21 @@ no:
 # ---- questions
 
 
-def _tables() -> str:
-    """Return @is_empty: whether a list is."""
+def _plain() -> str:
+    """Return @equals: whether two objects are equal, with no exception; @is_empty: whether a list is."""
     return f"""
+define private i1 @equals(ptr %x, ptr %y) {{
+{given("PyObject_RichCompareBool", "PyErr_Clear")}\
+  %equal = call i32 %PyObject_RichCompareBool(ptr %x, ptr %y, i32 2)
+  %failed = icmp slt i32 %equal, 0
+  br i1 %failed, label %clear, label %told
+told:
+  %alike = icmp eq i32 %equal, 1
+  ret i1 %alike
+clear:
+  call void %PyErr_Clear()
+  ret i1 false
+}}
 define private i1 @is_empty(ptr %list) {{
 {given("PyList_Size")}\
   %size = call i64 %PyList_Size(ptr %list)
@@ -161,7 +167,7 @@ found:
 {over("s", "%spreads.rows", spread)}\
 {ANSWERS}\
 define private i1 @names_fit(ptr %kind, i64 %count, ptr %names) {{
-{given("PyObject_RichCompareBool")}{word("positional", "given.rows")}{load("own", "%kind", HEAD.index("names"), "ptr")}\
+{word("positional")}{load("own", "%kind", HEAD.index("names"), "ptr")}\
 {same("many", "%count", "%positional", "counted")}\
   %unnamed = icmp eq ptr %own, null
   br i1 %unnamed, label %none, label %some
@@ -172,8 +178,7 @@ some:
   %bare.too = icmp eq ptr %names, null
   br i1 %bare.too, label %no, label %compare
 compare:
-  %equal = call i32 %PyObject_RichCompareBool(ptr %names, ptr %own, i32 2)
-  %alike = icmp eq i32 %equal, 1
+  %alike = call i1 @equals(ptr %names, ptr %own)
   ret i1 %alike
 no:
   ret i1 false
@@ -189,7 +194,7 @@ def _tensor(at: Offsets) -> str:
 {same("as.long", "%length", "%own.length", "axis.long")}\
 {load("stride", "%strides", "%axis")}{load("own.stride", "%own.strides", "%axis")}\
 {same("as.far", "%stride", "%own.stride", "axis.good")}"""
-    fields = ("dtype*", "writeable", "axes", "lie", "low", "high", "left")
+    fields = ("dtype*", "writeable", "axes", "lie", "low", "high", "left", "is.value")
     noted = "".join(
         [
             f"  %to.{name} = getelementptr i64, ptr %tensors.row, i64 {ROWS['tensors'].index(name)}\n"
@@ -202,7 +207,7 @@ def _tensor(at: Offsets) -> str:
     )
     return f"""
 define private i1 @tensor_fits(ptr %kind, i64 %number, ptr %x) {{
-{table("tensors")}{found("a", "@array_of(ptr %x)", "array", "no")}{row("tensors", "%number", *fields)}\
+{given("True")}{table("tensors")}{found("a", "@array_of(ptr %x)", "array", "no")}{row("tensors", "%number", *fields)}\
 {load("its.dtype", "%a", at.dtype, "ptr")}{same("typed", "%its.dtype", "%dtype", "type.good", "ptr")}\
 {load("its.axes", "%a", at.axes, "i32")}\
   %its.axes.wide = zext i32 %its.axes to i64
@@ -220,7 +225,15 @@ define private i1 @tensor_fits(ptr %kind, i64 %number, ptr %x) {{
   %any = icmp eq i64 %left, -1
   %right = icmp eq i64 %rest, %left
   %placed = or i1 %any, %right
-  br i1 %placed, label %note, label %no
+  br i1 %placed, label %marked, label %no
+marked:
+{load("mark", "%x", at.is_value, "ptr")}\
+  %is.marked = icmp eq ptr %mark, %True
+  %is.marked.wide = zext i1 %is.marked to i64
+  %as.marked = icmp eq i64 %is.marked.wide, %is.value
+  %several = icmp ne i64 %axes, 0
+  %may.be = or i1 %several, %as.marked
+  br i1 %may.be, label %note, label %no
 note:
   %lowest = add i64 %memory, %low
   %highest = add i64 %memory, %high
@@ -244,7 +257,6 @@ n.good:
 """
     return f"""
 define private i1 @constant_fits(ptr %x, ptr %constant, i64 %compared) {{
-{given("PyObject_RichCompareBool")}\
   %itself = icmp eq ptr %x, %constant
   br i1 %itself, label %yes, label %other
 other:
@@ -253,8 +265,7 @@ other:
 type:
 {load("its.type", "%x", 1, "ptr")}{load("own.type", "%constant", 1, "ptr")}\
 {same("typed", "%its.type", "%own.type", "compare", "ptr")}\
-  %equal = call i32 %PyObject_RichCompareBool(ptr %x, ptr %constant, i32 2)
-  %alike = icmp eq i32 %equal, 1
+  %alike = call i1 @equals(ptr %x, ptr %constant)
   br i1 %alike, label %yes, label %no
 yes:
 {ANSWERS}\
@@ -263,32 +274,20 @@ define private i1 @given_fit(ptr %kind, ptr %y) {{
 {ANSWERS}"""
 
 
-def _places(at: Offsets) -> str:
-    """Return @form_fits: whether a function still has what a row says; @places_fit: whether a kind's names stand for
-    what they stood for.
-    """
-    place = f"""{row("places", "%p", *[f"{name}*" for name in ROWS["places"] if name not in ("is.cell", "number")])}\
-{load("number", "%places.row", ROWS["places"].index("number"))}{load("is.cell", "%places.row", 2)}\
-  %value = call ptr @found_at(ptr %where, ptr %name, i64 %is.cell)
-  %is.tensor = icmp eq ptr %constant, null
-  br i1 %is.tensor, label %p.tensor, label %p.constant
-p.tensor:
-{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %value)", "p.lies", "no")}\
-  br label %p.good
-p.constant:
-{same("itself", "%value", "%constant", "p.itself", "ptr")}\
-  %plain = icmp eq ptr %code, null
-  br i1 %plain, label %p.good, label %p.function
-p.function:
-{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults)", "p.formed", "no")}\
-  br label %p.good
-p.good:
-"""
+def _finding(at: Offsets) -> str:
+    """Return @found_at: what is found in some way; @form_fits: whether a function still has what a row says."""
     return f"""
-define private ptr @found_at(ptr %where, ptr %name, i64 %is.cell) {{
-{given("None", "PyCell_Get", "PyDict_GetItemWithError", "Py_DecRef", "PyErr_Clear")}\
-  %cell = icmp ne i64 %is.cell, 0
-  br i1 %cell, label %look, label %find
+define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
+{given("None", "PyCell_Get", "PyDict_GetItemWithError", "PyList_GetItem", "Py_DecRef", "PyErr_Clear")}\
+  switch i64 %way, label %find [ i64 {OF_CELL}, label %look
+                                 i64 {OF_LIST}, label %count ]
+count:
+  %number = ptrtoint ptr %name to i64
+  %element = call ptr %PyList_GetItem(ptr %where, i64 %number)
+  %beyond = icmp eq ptr %element, null
+  br i1 %beyond, label %clear, label %counted
+counted:
+  ret ptr %element
 look:
   %held = call ptr %PyCell_Get(ptr %where)
   %empty = icmp eq ptr %held, null
@@ -323,6 +322,29 @@ count:
   %size = call i64 %PyDict_Size(ptr %own)
 {same("none", "%size", "0", "yes")}\
 {ANSWERS}\
+"""
+
+
+def _places() -> str:
+    """Return @places_fit: whether a kind's names stand for what they stood for."""
+    fields = [name if name in ("way", "number") else f"{name}*" for name in ROWS["places"]]
+    place = f"""{row("places", "%p", *fields)}\
+  %value = call ptr @found_at(ptr %where, ptr %name, i64 %way)
+  %is.tensor = icmp eq ptr %constant, null
+  br i1 %is.tensor, label %p.tensor, label %p.constant
+p.tensor:
+{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %value)", "p.lies", "no")}\
+  br label %p.good
+p.constant:
+{same("itself", "%value", "%constant", "p.itself", "ptr")}\
+  %plain = icmp eq ptr %code, null
+  br i1 %plain, label %p.good, label %p.function
+p.function:
+{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults)", "p.formed", "no")}\
+  br label %p.good
+p.good:
+"""
+    return f"""
 define private i1 @places_fit(ptr %kind) {{
 {table("places")}{over("p", "%places.rows", place)}\
 {ANSWERS}"""
@@ -333,10 +355,11 @@ def _memory() -> str:
     pair = f"""{row("tensors", "%j", "object*", "begin", "lowest", "highest", suffix=".j")}\
   %before = icmp ult i64 %lowest.i, %highest.j
   %behind = icmp ult i64 %lowest.j, %highest.i
-  %meet = and i1 %before, %behind
+  %cross = and i1 %before, %behind
+  %one = icmp eq ptr %object.i, %object.j
+  %meet = or i1 %cross, %one
   %apart = sub i64 %begin.i, %begin.j
   %doubled = shl i64 %apart, 1
-  %one = icmp eq ptr %object.i, %object.j
   %one.wide = zext i1 %one to i64
   %how = or i64 %doubled, %one.wide
   %now = select i1 %meet, i64 %how, i64 {APART}
@@ -353,40 +376,11 @@ define private i1 @overlaps_fit(ptr %kind) {{
 """
 
 
-def _writing(at: Offsets) -> str:
-    """Return @known_owner: the owner of a thin face's memory, None where it has none yet, null where nobody can tell;
-    @may_write: whether nobody waits for a tensor's bytes; @can_be_written: the same of all that a kind writes.
-    """
+def _writing() -> str:
+    """Return @can_be_written: whether nobody waits for what a kind writes."""
     write = f"""{row("written", "%w", "number")}{row("tensors", "%number", "object*")}\
-{sure("free", "@may_write(ptr %object)", "w.good", "no")}"""
+{sure("free", "@is_free(ptr %object)", "w.good", "no")}"""
     return f"""
-define private ptr @known_owner(ptr %x) {{
-{given("None")}{load("own", "%x", at.owner, "ptr")}{load("blob", "%x", at.blob, "ptr")}\
-  %unowned = icmp eq ptr %own, %None
-  br i1 %unowned, label %ask, label %known
-known:
-  ret ptr %own
-ask:
-  %undescribed = icmp eq ptr %blob, %None
-  br i1 %undescribed, label %nobody, label %described
-nobody:
-  ret ptr %None
-described:
-{load("owner", "%blob", at.blob_owner, "ptr")}{load("saver", "%blob", at.saver, "ptr")}\
-  %unsaved = icmp eq ptr %saver, %None
-  br i1 %unsaved, label %free, label %saved
-free:
-  ret ptr %owner
-saved:
-  ret ptr null
-}}
-define private i1 @may_write(ptr %x) {{
-{given("None")}{found("owner", "@known_owner(ptr %x)", "known", "no")}\
-  %nobody = icmp eq ptr %owner, %None
-  br i1 %nobody, label %yes, label %ask
-ask:
-{load("guard", "%owner", at.guard, "ptr")}{same("unguarded", "%guard", "%None", "yes", "ptr")}\
-{ANSWERS}\
 define private i1 @can_be_written(ptr %kind) {{
 {table("tensors")}{table("written")}{over("w", "%written.rows", write)}\
 {ANSWERS}"""
@@ -441,31 +435,19 @@ drop:
 """
 
 
-def _told(at: Offsets) -> str:
+def _told() -> str:
     """Return @enter: enter where tensors begin; @count_writes: note that tensors are written."""
     move = f"""{row("moves", "%m", "number", "word")}{row("tensors", "%number", "begin")}\
   %told = getelementptr i64, ptr %run, i64 %word
   store i64 %begin, ptr %told
 """
     write = f"""{row("written", "%w", "number")}{row("tensors", "%number", "object*")}\
-{sure("noted", "@written_by(ptr %object)", "w.good", "no")}"""
+{sure("noted", "@written(ptr %object)", "w.good", "no")}"""
     return f"""
 define private void @enter(ptr %kind) {{
 {word("run", kind="ptr")}{table("tensors")}{table("moves")}{over("m", "%moves.rows", move)}\
   ret void
 }}
-define private i1 @written_by(ptr %x) {{
-{given("PyNumber_Add", "Py_DecRef", "None", "one")}{found("owner", "@known_owner(ptr %x)", "known", "no")}\
-  %nobody = icmp eq ptr %owner, %None
-  br i1 %nobody, label %yes, label %count
-count:
-{load("version", "%owner", at.version, "ptr")}\
-{found("next", "%PyNumber_Add(ptr %version, ptr %one)", "counted", "no")}\
-{store("next", "%owner", at.version)}\
-  call void %Py_DecRef(ptr %version)
-  br label %yes
-yes:
-{ANSWERS}\
 define private i1 @count_writes(ptr %kind) {{
 {table("tensors")}{table("written")}{over("w", "%written.rows", write)}\
 {ANSWERS}"""
@@ -548,7 +530,7 @@ define private void @fill(ptr %kind, ptr %all, ptr %made) {{
 
 def _returned() -> str:
     """Return @returned: what a call returns, of results, which it takes over. What it found is held before tensors are
-    made: then Python may collect garbage, and call this kind again.
+    made: then Python may collect garbage, call this kind again, and forget it, but for who has called it.
     """
     return f"""
 define private ptr @returned(ptr %kind, ptr %made) {{
@@ -629,7 +611,8 @@ def _method(at: Offsets) -> str:
     """Return the method that Python calls, with any arguments."""
     return f"""
 define private ptr @dispatch(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("ndarray", "observers", "PyErr_Occurred")}{load("kinds", "%x", at.kinds, "ptr")}\
+{given("ndarray", "observers", "PyErr_Occurred", "Py_IncRef", "Py_DecRef")}\
+{load("kinds", "%x", at.dispatched, "ptr")}\
   %unset = icmp eq ptr %kinds, null
   br i1 %unset, label %long, label %set
 set:
@@ -646,7 +629,10 @@ other:
   %last = icmp eq ptr %following, null
   br i1 %last, label %long, label %try
 launch:
+{load("itself", "%kind", HEAD.index("itself"), "ptr")}\
+  call void %Py_IncRef(ptr %itself)
   %r = call ptr @launched(ptr %kind)
+  call void %Py_DecRef(ptr %itself)
   %empty = icmp eq ptr %r, null
   br i1 %empty, label %ask, label %give
 give:

@@ -66,7 +66,7 @@ class Offsets(NamedTuple):
     version: int
     blob_owner: int
     saver: int
-    kinds: int
+    dispatched: int
     function_dict: int
     memory: int
     axes: int
@@ -176,7 +176,7 @@ fail:
 
 def questions(at: Offsets) -> str:
     """Return the functions that ask: of what type an object is, what array a tensor shows, and how it may be used."""
-    return _of_objects(at) + _of_size(at) + _of_both(at) + _of_use(at)
+    return _of_objects(at) + _of_size(at) + _of_both(at) + _of_use(at) + _of_owners(at)
 
 
 def _of_objects(at: Offsets) -> str:
@@ -299,8 +299,7 @@ declare i64 @llvm.umax.i64(i64, i64)
 
 def _of_use(at: Offsets) -> str:
     """Return @is_zero: whether a list's first element is; @is_open: whether the thin way is; @ready: a tensor's array
-    where it is open and that is small; @is_free: whether nobody waits for a thin face's bytes; @unwatched: its array
-    where nobody watches who asks for values.
+    where it is open and that is small; @unwatched: its array where nobody watches who asks for values.
     """
     return f"""
 define private i1 @is_zero(ptr %list) {{
@@ -321,23 +320,6 @@ define private ptr @ready(ptr %x, ptr %row) {{
 no:
   ret ptr null
 }}
-define private i1 @is_free(ptr %x) {{
-{given("None")}{load("owner", "%x", at.owner, "ptr")}{load("blob", "%x", at.blob, "ptr")}\
-  %unset = icmp eq ptr %owner, null
-  br i1 %unset, label %unknown, label %known
-known:
-  %unowned = icmp eq ptr %owner, %None
-  br i1 %unowned, label %new, label %owned
-new:
-  %undescribed = icmp eq ptr %blob, %None
-  ret i1 %undescribed
-owned:
-{load("guard", "%owner", at.guard, "ptr")}\
-  %unguarded = icmp eq ptr %guard, %None
-  ret i1 %unguarded
-unknown:
-  ret i1 false
-}}
 define private ptr @unwatched(ptr %x) {{
 {found("a", "@array_of(ptr %x)", "asked", "no")}{given("PyList_Size", "watchers")}\
   %watching = call i64 %PyList_Size(ptr %watchers)
@@ -347,6 +329,47 @@ yes:
   ret ptr %a
 no:
   ret ptr null
+}}
+"""
+
+
+def _of_owners(at: Offsets) -> str:
+    """Return @known_owner: the owner of a thin face's memory, None where it has none yet, null where that cannot be
+    told; @is_free: whether nobody waits for its bytes.
+    """
+    return f"""
+define private ptr @known_owner(ptr %x) {{
+{given("None")}{load("own", "%x", at.owner, "ptr")}{load("blob", "%x", at.blob, "ptr")}\
+  %unowned = icmp eq ptr %own, %None
+  br i1 %unowned, label %ask, label %known
+known:
+  ret ptr %own
+ask:
+  %undescribed = icmp eq ptr %blob, %None
+  br i1 %undescribed, label %nobody, label %described
+nobody:
+  ret ptr %None
+described:
+{load("owner", "%blob", at.blob_owner, "ptr")}{load("saver", "%blob", at.saver, "ptr")}\
+  %unsaved = icmp eq ptr %saver, %None
+  br i1 %unsaved, label %free, label %saved
+free:
+  ret ptr %owner
+saved:
+  ret ptr null
+}}
+define private i1 @is_free(ptr %x) {{
+{given("None")}{found("owner", "@known_owner(ptr %x)", "known", "unknown")}\
+  %unowned = icmp eq ptr %owner, %None
+  br i1 %unowned, label %nobody, label %owned
+nobody:
+  ret i1 true
+owned:
+{load("guard", "%owner", at.guard, "ptr")}\
+  %unguarded = icmp eq ptr %guard, %None
+  ret i1 %unguarded
+unknown:
+  ret i1 false
 }}
 """
 
@@ -406,7 +429,7 @@ def _counting(at: Offsets) -> str:
     """Return @written: count a write into a thin face's memory; false where an exception was raised."""
     return f"""
 define private i1 @written(ptr %x) {{
-{given("PyNumber_Add", "Py_DecRef", "None", "one")}{load("owner", "%x", at.owner, "ptr")}\
+{given("PyNumber_Add", "Py_DecRef", "None", "one")}{found("owner", "@known_owner(ptr %x)", "known", "done")}\
   %none = icmp eq ptr %owner, %None
   br i1 %none, label %done, label %count
 count:

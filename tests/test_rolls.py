@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_fuse import Counted
 
 import xtensor as xt
+from xtensor.base.options import settings
 from xtensor.codegen.cpu.compile import host
 
 ENGINES = ("auto", "llvm", "interpret", "direct")
@@ -28,7 +30,8 @@ def array(shape: Any, dtype: Any = np.float64, seed: int = 0) -> Any:
 
 def agree(function: Callable[..., Any], *arrays: Any, calls: int = 3, changed: bool = True) -> Any:
     """Call a function fused and with NumPy, with other elements each time; return the fused one."""
-    fused = xt.fuse(lambda *tensors: function(xt, *tensors))
+    counted = Counted(lambda *tensors: function(xt, *tensors))
+    fused = xt.fuse(counted)
     for call in range(calls):
         natives = [one.copy(order="K") + call if changed else one.copy(order="K") for one in arrays]
         tensors = [xt.asarray(one.copy(order="K")) for one in natives]
@@ -38,6 +41,8 @@ def agree(function: Callable[..., Any], *arrays: Any, calls: int = 3, changed: b
             np.testing.assert_allclose(one.numpy(), other, rtol=2e-6 if other.dtype.itemsize < 8 else 1e-13, atol=1e-12)
         for one, other in zip(tensors, natives, strict=True):
             np.testing.assert_allclose(one.numpy(), other, rtol=1e-6)
+    if settings().engine == "llvm":
+        assert counted.calls == 1  # the others were what was captured, and nothing of that failed
     return fused
 
 
@@ -147,6 +152,13 @@ def test_what_is_made_of_rolled_arrays(engine: str) -> None:
         )
 
     agree(uses, array((24, 31)))
+
+
+def test_rolled_arrays_are_broadcast(engine: str) -> None:
+    def outer(xp: Any, u: Any, row: Any, column: Any) -> Any:
+        return xp.roll(u, 2, axis=0) * xp.roll(row, 3) + xp.roll(column, (1, 5), axis=(0, 1)) - xp.roll(row, -1, axis=0)
+
+    agree(outer, array((24, 31)), array(31), array((24, 1)))
 
 
 def test_loops(engine: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
-from ..base.layout import strides_over, strides_reduced
+from ..base.layout import Shape, strides_over, strides_reduced
 from ..plan import costs
 from ..plan.layouts import APART, Work
 from ..plan.program import Kernel
@@ -23,7 +24,7 @@ class ByLoops:
         own, plain = [metas[number].layout for number in numbers], len(kernel.program.moved)
         self._strides = [strides_over(layout, self._shape) for layout in own[:plain]]
         self._strides += [strides_reduced(layout, self._shape, kernel.axes) for layout in own[plain:]]
-        self._shifts = [work.shifts.get(number, ()) for number in numbers]
+        self._shifts = [_over(work.shifts.get(number, ()), metas[number].shape, self._shape) for number in numbers]
         begins = [work.begins.get(number, -APART * place) for place, number in enumerate(numbers, 1)]
         sizes = [metas[number].dtype.itemsize for number in numbers]
         every = [Operand(*one) for one in zip(begins, self._strides, sizes, strict=True)]
@@ -39,3 +40,11 @@ class ByLoops:
             return reduction_launches(program, self._shape, axes, self._strides, self._places, scalars, making)
         strides, places = self._strides, self._places
         return [map_launch(program, self._shape, strides, places, scalars, making, shifts=self._shifts)]
+
+
+def _over(shifts: Sequence[int], shape: Shape, domain: Shape) -> Sequence[int]:
+    """Return by how many places along each axis of a domain an operand of some shape is seen rolled."""
+    if not shifts:
+        return ()
+    before = len(domain) - len(shape)
+    return (*(0,) * before, *[by * (length > 1) for by, length in zip(shifts, shape, strict=True)])

@@ -333,6 +333,76 @@ def test_names_that_mean_nothing_are_soon_told() -> None:
     assert len(kind.kinds) == 1
 
 
+# ---- numbers
+
+
+def test_numbers_are_told() -> None:
+    def step(x: xt.Tensor, t: float, n: int, how: str) -> Any:
+        return x * t + n * 0.5 if how == "half" else x, t + 0.1, n + 1, [xt.sum(x) * n]
+
+    fused = xt.fuse(step)
+    for call in range(6):
+        fused(vector(), call * 0.3, call, "half")
+    for call in range(6, 12):
+        x = vector(call)
+        found = by_machine_code(fused, x, call * 0.3, call, "half")
+        expected = step(x, call * 0.3, call, "half")
+        np.testing.assert_allclose(found[0].numpy(), expected[0].numpy(), rtol=1e-14)
+        assert found[1:3] == expected[1:3]
+        assert float(found[3][0]) == pytest.approx(float(expected[3][0]))
+    by_python(fused, vector(), 1, 3, "half")  # an integer where a float was
+    by_python(fused, vector(), 1.0, True, "half")
+    with pytest.raises(TypeError):
+        fused(vector(), None, 3, "half")
+
+
+def test_numbers_that_are_compared() -> None:
+    """Where a comparison comes out otherwise, Python finds what was captured for that."""
+
+    def f(x: xt.Tensor, k: float) -> xt.Tensor:
+        return x * k if k < 3.0 else x + k
+
+    fused = xt.fuse(f)
+    for k in (0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 0.5, 4.0, 1.0, 9.0, 2.0, 2.25):
+        np.testing.assert_allclose(fused(vector(), k).numpy(), f(vector(), k).numpy(), rtol=1e-14)
+    assert answered(fused)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, np.complex128])
+def test_numbers_of_dtypes(dtype: Any) -> None:
+    fused, calls = xt.fuse(lambda x, n: x * n + x), range(9)
+    x = xt.asarray(np.arange(N).astype(dtype))
+    for n in calls:
+        np.testing.assert_allclose(fused(x, n).numpy(), x.numpy() * n + x.numpy(), rtol=1e-6)
+    assert answered(fused) >= 5
+
+
+def test_numbers_that_do_not_fit() -> None:
+    """What a plain call raises, or gives."""
+    fused = xt.fuse(lambda x, n: x + n)
+    x = xt.asarray(np.arange(N).astype(np.int8))
+    for n in range(6):
+        fused(x, n)
+    for n in (200, -129, 2**70):
+        with pytest.raises(OverflowError):
+            x + n
+        with pytest.raises(OverflowError):
+            fused(x, n)
+    with np.errstate(all="ignore"):
+        y = xt.asarray(np.ones(N, np.float32))
+        other = xt.fuse(lambda x, t: x * t)
+        for t in (0.5, 1.5, 2.5, 3.5, 1e300, float("inf"), -0.0, float("nan")):
+            np.testing.assert_array_equal(other(y, t).numpy(), (y * t).numpy())
+
+
+def test_numbers_elsewhere_are_told_in_python() -> None:
+    """In dicts, lists and tuples."""
+    fused = xt.fuse(lambda x, state, pair: x * state["t"] + pair[1])
+    for call in range(8):
+        x, state, pair = vector(call), {"t": call * 0.5}, (vector(), call)
+        np.testing.assert_allclose(fused(x, state, pair).numpy(), x.numpy() * state["t"] + call, rtol=1e-14)
+
+
 # ---- memory
 
 

@@ -26,7 +26,18 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, face, is_value, small, valued
 from ..tensor.trees import flatten, rebuilt
-from .dispatch import AGAIN_AFTER, DISPATCHED_AFTER, EXCHANGED_AFTER, SMALL_AFTER, Kind, Kinds, kind_of, made_thin
+from .dispatch import (
+    AGAIN_AFTER,
+    DISPATCHED_AFTER,
+    EXCHANGED_AFTER,
+    SMALL_AFTER,
+    Call,
+    Kind,
+    Kinds,
+    Result,
+    kind_of,
+    made_thin,
+)
 from .given import Shared, holds_arrays
 from .leaves import told_tree, ways_of
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
@@ -182,8 +193,9 @@ class Fused(Dispatched, Generic[P, R]):
             self.dispatched = self._told_kinds.words(self._reach)
         known = self._known.get(signature)
         cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
+        mask: tuple[int, ...] = ()
         if known is None and self._masks:
-            known, cells = self._told(signature, numbers)
+            known, cells, mask = self._told(signature, numbers)
         if known is None:
             return self._first_call(found, args, kwargs)
         known.used = self._uses = self._uses + 1
@@ -191,8 +203,8 @@ class Fused(Dispatched, Generic[P, R]):
         results = known.results(blobs, cells)
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
-            if known.is_to_be_told() and not (arrays or cells):
-                self._tell(known, blobs, (args, kwargs, (tensors, holders)))
+            if known.is_to_be_told() and not arrays and (mask or not cells):
+                self._tell(known, blobs, Call(args, kwargs, tensors, holders, numbers, mask))
             return result
         if known.is_long:
             return self._call_long(known, args, kwargs)
@@ -201,13 +213,13 @@ class Fused(Dispatched, Generic[P, R]):
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 
-    def _tell(self, known: _Known, blobs: list[TBlob], found: tuple[Any, Any, Any]) -> None:
+    def _tell(self, known: _Known, blobs: list[TBlob], call: Call) -> None:
         """Tell machine code of a kind that has come often, as far as it can know that."""
         if self._reach is None:
             return
         if known.calls >= EXCHANGED_AFTER:
             exchange()
-        before, kind = tuple(known.kinds), known.told(blobs, found, self._reach)
+        before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
             self._told_kinds.add(kind, before, self._reach)
             known.let_go(self._told_kinds)
@@ -215,9 +227,11 @@ class Fused(Dispatched, Generic[P, R]):
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 
-    def _told(self, signature: tuple[Any, ...], numbers: Numbers) -> tuple[_Known | None, Sequence[Any]]:
-        """Return what is remembered of calls that are told their numbers, and what is computed of these; None for what
-        is not remembered.
+    def _told(
+        self, signature: tuple[Any, ...], numbers: Numbers
+    ) -> tuple[_Known | None, Sequence[Any], tuple[int, ...]]:
+        """Return what is remembered of calls that are told their numbers, what is computed of these, and where in the
+        signature they are; None for what is not remembered.
         """
         for mask in self._masks:
             known = self._known.get(masked(signature, mask)) if mask[-1] < len(signature) else None
@@ -225,9 +239,9 @@ class Fused(Dispatched, Generic[P, R]):
             while known is not None:
                 cells = known.again.of(values)
                 if cells is not None:
-                    return known, cells
+                    return known, cells, mask
                 known = known.otherwise
-        return None, NO_CELLS
+        return None, NO_CELLS, ()
 
     def _reached(self) -> Reach:
         """Return what the function finds by its names: at its first call all is there that it mentions."""
@@ -601,7 +615,7 @@ class _Known:
         most = AGAIN_AFTER if self.kinds else DISPATCHED_AFTER
         return self._waited >= most and self._waited & (self._waited - 1) == 0
 
-    def told(self, blobs: list[TBlob], found: tuple[Any, Any, Any], reach: Reach) -> Kind | None:
+    def told(self, blobs: list[TBlob], call: Call, reach: Reach) -> Kind | None:
         """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
         than it can know.
         """
@@ -609,7 +623,8 @@ class _Known:
         stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
         if tree is None or stands is None or self.captured is None:
             return None
-        kind = kind_of(*found, in_force.get(), reach, stands, self.captured.written, *tree, self.values)
+        result = Result(*tree, self.values)
+        kind = kind_of(call, in_force.get(), reach, stands, self.captured.written, result, self.again)
         self.kinds += [] if kind is None else [kind]
         return kind
 

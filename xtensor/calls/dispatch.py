@@ -8,18 +8,21 @@ call that is of none of its kinds, in whatever way, is answered in Python.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import CellType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.options import thin_closed
+from ..graph.number import KINDS, Again
 from ..plan.costs import STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
 from .given import MOST_ELEMENTS
+from .numbers import Numbers
 from .reach import Reach, constant_of, form_of, is_plain, stays
 from .signature import is_compared
 
@@ -106,13 +109,13 @@ def made_thin(values: Iterable[Any]) -> bool:
 
 class _Told:
     """What is told of a kind while it is put together. rows: of each table; held: what they point to; inside: the ids
-    of what was looked into.
+    of what was looked into; numbers: whether those among the arguments are told.
     """
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, numbers: Iterator[bool]) -> None:
         from ..codegen.cpu import dispatch
 
-        self.form, self.reach = dispatch, reach
+        self.form, self.reach, self.numbers = dispatch, reach, numbers
         self.inside = set[int]()
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in dispatch.TABLES}
         self.head = dict.fromkeys(dispatch.HEAD, 0)
@@ -130,11 +133,12 @@ class _Told:
         if type(x) is Tensor:
             self.rows["given"].append((0, 0, len(self.natives)))
             return self.tensor(x)
-        compared = is_compared(x)
-        if not compared and (constant_of(x) is None or not is_plain(x)):
-            return False
-        self.rows["given"].append((self.object(x), int(compared), 0))
-        return True
+        if type(x) in KINDS and next(self.numbers):
+            self.rows["given"].append((self.object(type(x)), self.form.TOLD, 0))
+            return True
+        compared = self.form.EQUAL if is_compared(x) else self.form.ITSELF
+        self.rows["given"].append((self.object(x), compared, 0))
+        return compared == self.form.EQUAL or (constant_of(x) is not None and is_plain(x))
 
     def tensor(self, x: Tensor) -> bool:
         """Enter a tensor; return whether it is a thin face."""
@@ -211,42 +215,86 @@ class _Told:
         return np.array([*self.head.values(), *rows, *self._lists], np.int64)
 
 
-def kind_of(
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    found: tuple[Sequence[Tensor], Sequence[Any]],
-    options: Any,
-    reach: Reach,
-    stands: Standing,
-    written: Sequence[int],
-    leaves: Sequence[tuple[int, Any]],
-    build: Any,
-    values: Sequence[int],
-) -> Kind | None:
-    """Return what machine code is told of calls like this one; None where more is to be asked than it can.
-
-    found: the tensors that it reads, and what it looks into. options: the object that says which are in force. written:
-    the numbers of tensors that are written. leaves, build: of the result (see leaves.py). values: the numbers of
-    results that are values.
+class Call(NamedTuple):
+    """A call that was answered in Python. tensors: that it reads; holders: what it looks into; numbers: that it finds;
+    mask: where in its signature those are that it is told.
     """
-    told, (tensors, holders) = _Told(reach), found
-    if not all(map(told.given, (*args, *kwargs.values()))) or not all(map(told.place, reach.places)):
+
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    tensors: Sequence[Tensor]
+    holders: Sequence[Any]
+    numbers: Numbers
+    mask: tuple[int, ...]
+
+    def told(self) -> list[bool] | None:
+        """Return of each number among the arguments whether it is told; None where others are."""
+        if any(one[0] in self.mask and (one[2] >= 0 or one[3] is not None) for one in self.numbers):
+            return None
+        return [one[0] in self.mask for one in self.numbers if one[2] < 0 and one[3] is None]
+
+
+class Result(NamedTuple):
+    """What a call returns: leaves and what makes it of them (see leaves.py); values: which results are values."""
+
+    leaves: Sequence[tuple[int, Any]]
+    build: Any
+    values: Sequence[int]
+
+
+def kind_of(
+    call: Call, options: Any, reach: Reach, stands: Standing, written: Sequence[int], result: Result, again: Again
+) -> Kind | None:
+    """Return what machine code is told of calls like one; None where more is to be asked than it can.
+
+    options: the object that says which are in force. written: the numbers of tensors that are written. again: what is
+    computed of numbers.
+    """
+    numbers = call.told()
+    if numbers is None:
         return None
-    same = len(tensors) == len(told.natives) and all(x is y for x, (y, _) in zip(tensors, told.natives, strict=True))
-    if not same or told.inside != set(map(id, holders)):
+    told = _Told(reach, iter(numbers))
+    if not all(map(told.given, (*call.args, *call.kwargs.values()))) or not all(map(told.place, reach.places)):
+        return None
+    both = zip(call.tensors, told.natives, strict=False)
+    if len(call.tensors) != len(told.natives) or not all(x is y for x, (y, _) in both):
+        return None
+    if told.inside != set(map(id, call.holders)):
         return None
     told.rows["spreads"] += [(told.object(spread), count) for spread, count, _ in reach.spreads]
     told.rows["written"] = [(number,) for number in written]
-    told.rows["leaves"] = [(kind, told.object(one) if kind == told.form.OBJECT else one) for kind, one in leaves]
     _enter_memory(told)
-    _enter_run(told, stands, values)
+    _enter_run(told, stands, result.values)
+    cells = _enter_leaves(told, result.leaves)
     told.head |= {
         "options": told.object(options),
-        "names": told.object(tuple(kwargs)) if kwargs else 0,
-        "positional": len(args),
-        "build": build if type(build) is int else told.object(build),
+        "names": told.object(tuple(call.kwargs)) if call.kwargs else 0,
+        "positional": len(call.args),
+        "build": result.build if type(result.build) is int else told.object(result.build),
+        "numbers": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
+        "numbered": sum(numbers),
     }
     return Kind(told.words(), (told.held, stands))
+
+
+def _told_of(
+    again: Again, packed: Callable[[Sequence[Any]], bytes], cells: Sequence[int], numbers: Sequence[Any]
+) -> tuple[Any, ...] | None:
+    """Return what machine code asks for: of the numbers of a call, the words for the run, and what is in some cells."""
+    found = again.of(numbers)
+    return None if found is None else (packed(found), *[found[cell] for cell in cells])
+
+
+def _enter_leaves(told: _Told, leaves: Sequence[tuple[int, Any]]) -> list[int]:
+    """Enter the leaves of a result; return the cells of those that are computed of numbers."""
+    cells = [value for kind, value in leaves if kind == told.form.CELL]
+    for kind, value in leaves:
+        if kind == told.form.OBJECT:
+            value = told.object(value)
+        elif kind == told.form.CELL:
+            value = 1 + cells.index(value)
+        told.rows["leaves"].append((kind, value))
+    return cells
 
 
 def _enter_memory(told: _Told) -> None:
@@ -272,6 +320,7 @@ def _enter_memory(told: _Told) -> None:
 def _enter_run(told: _Told, stands: Standing, values: Sequence[int]) -> None:
     """Enter the run: where it is told of tensors and results, and what these are."""
     told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted}
+    told.rows["cells"] = [(word,) for word in stands.told[0]]
     for number in range(len(told.natives)):
         if number in stands.places:
             told.rows["moves"].append((number, stands.places[number]))

@@ -51,11 +51,11 @@ def told_tree(leaves: Sequence[Any], build: Any) -> tuple[list[tuple[int, Any]],
     """Return leaves and what makes a result of them as machine code takes them (codegen/cpu/dispatch.py); None where it
     cannot. leaves: partials of the functions above.
     """
-    from ..codegen.cpu.dispatch import OBJECT, RESULT, SINGLE, TENSOR, TUPLE
+    from ..codegen.cpu.dispatch import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 
     if not leaves:
         return ([(OBJECT, None)], SINGLE) if rebuilt(build, ()) is None else None
-    kinds = {result: RESULT, given: TENSOR, fixed: OBJECT}
+    kinds = {result: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
     if not all(leaf.func in kinds for leaf in leaves):
         return None
     told = [(kinds[leaf.func], leaf.args[0]) for leaf in leaves]

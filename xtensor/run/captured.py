@@ -139,9 +139,9 @@ class Captured:
     def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
         """Return a run that stands ready, whose results are all that is returned; None where there is none."""
         whole = [one for one in self.outputs if one.is_whole and one.meta.layout.is_contiguous(one.meta.dtype.itemsize)]
-        if self._varying or self._schedule is None or len(whole) < len(self.outputs):
+        if self._schedule is None or len(whole) < len(self.outputs):
             return None
-        found = standing(self._schedule, [*arguments, *self._constants], self._scalars)
+        found = standing(self._schedule, [*arguments, *self._constants], self._scalars, dict(self._varying))
         if found is None or sorted([one.result for one in whole]) != list(range(len(found.makes))):
             return None
         makes = [found.makes[one.result] for one in whole]

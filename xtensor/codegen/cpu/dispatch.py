@@ -13,23 +13,40 @@ from .faces import Offsets, found, given, store, sure
 from .mailbox import load
 
 # The words of a kind. itself: the object that keeps all that they point to; next: another kind's words, or 0; uses: how
-# often it was launched; options: the object that the options in force are; names: a tuple of the arguments' names, or
-# 0; positional: how many have none; overlaps: the first word of a table of how memory overlaps, for each tensor with
-# each one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or 0;
-# build: SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
-TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "results", "leaves")
+# often it was launched; numbers: of a kind that is told numbers, what computes of a tuple of them a tuple, of words for
+# the run, as bytes, and of objects for the result, or None; numbered: how many it is told; options: the object that the
+# options in force are; names: a tuple of the arguments' names, or 0; positional: how many have none; overlaps: the
+# first word of a table of how memory overlaps, for each tensor with each one before it. run: a run of the driver's;
+# driver: the machine code; noted: where a failure is noted, or 0; build: SINGLE, TUPLE, or a function that makes the
+# result of a tuple. Of each table, its first word and its rows.
+TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "cells", "results", "leaves")
 HEAD = (
-    *("itself", "next", "uses", "options", "names", "positional", "overlaps", "run", "driver", "noted", "build"),
+    *(
+        "itself",
+        "next",
+        "uses",
+        "numbers",
+        "numbered",
+        "options",
+        "names",
+        "positional",
+        "overlaps",
+        "run",
+        "driver",
+        "noted",
+        "build",
+    ),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )
 SINGLE, TUPLE = 0, 1
 
-# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, whether another one
-# that equals it does, and the tensor's number. places: where something is found, under which name, and in which way;
+# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, how others
+# are compared with it, and the tensor's number. places: where something is found, under which name, and in which way;
 # what that is, or null for a tensor; of a function, what it has; the tensor's number. tensors: what an array has; the
 # words of its lengths and strides; the bytes from its first element to its lowest and behind its highest; what is left
 # of its address, or -1; without axes, whether it is a value; what was found in this call. written: a tensor's number.
-# moves: a tensor's number and the word of the run that tells where it begins. results: what an array is to have,
+# moves: a tensor's number and the word of the run that tells where it begins. cells: words of the run that numbers
+# tell. results: what an array is to have,
 # whether it is a value, and such a word. leaves: what kind, and the number of a result or tensor, or an object.
 ROWS = {
     "spreads": ("whole", "length"),
@@ -41,10 +58,15 @@ ROWS = {
     ),
     "written": ("number",),
     "moves": ("number", "word"),
+    "cells": ("word",),
     "results": ("dtype", "axes", "lie", "is.value", "word"),
     "leaves": ("kind", "value"),
 }
-RESULT, TENSOR, OBJECT = 0, 1, 2
+RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
+
+# How arguments are compared with a constant: only itself will do; what equals it, and has its type; a number whose type
+# it is, and which is told.
+ITSELF, EQUAL, TOLD = 0, 1, 2
 
 # The ways: the value of a key in a dict, the content of a cell, the element of a list with a number.
 OF_DICT, OF_CELL, OF_LIST = 0, 1, 2
@@ -58,7 +80,7 @@ WRITEABLE, ALIGNMENT = 0x400, 64
 def dispatch(at: Offsets) -> str:
     """Return the method: launch a kind that a call is of, else go to the door."""
     asked = (_plain(), _state(), _tensor(at), _constants(), _finding(at), _places(), _memory(), _writing())
-    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _launch(), _method(at))
+    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _method(at))
     return "".join((*asked, *done))
 
 
@@ -260,10 +282,13 @@ define private i1 @constant_fits(ptr %x, ptr %constant, i64 %compared) {{
   %itself = icmp eq ptr %x, %constant
   br i1 %itself, label %yes, label %other
 other:
-  %may = icmp ne i64 %compared, 0
-  br i1 %may, label %type, label %no
-type:
 {load("its.type", "%x", 1, "ptr")}{load("own.type", "%constant", 1, "ptr")}\
+  switch i64 %compared, label %no [ i64 {EQUAL}, label %type
+                                    i64 {TOLD}, label %number ]
+number:
+  %is.one = icmp eq ptr %its.type, %constant
+  br i1 %is.one, label %yes, label %no
+type:
 {same("typed", "%its.type", "%own.type", "compare", "ptr")}\
   %alike = call i1 @equals(ptr %x, ptr %constant)
   br i1 %alike, label %yes, label %no
@@ -487,7 +512,11 @@ def _leaves() -> str:
     """Return @hold: put the leaves that are no results, held, where all are to be; @fill: put the results there."""
     leaf = f"""{row("leaves", "%n", "kind", "value", suffix=".leaf")}\
   switch i64 %kind.leaf, label %n.object [ i64 {RESULT}, label %n.result
-                                           i64 {TENSOR}, label %n.tensor ]
+                                           i64 {TENSOR}, label %n.tensor
+                                           i64 {CELL}, label %n.cell ]
+n.cell:
+  %computed = call ptr %PyTuple_GetItem(ptr %told, i64 %value.leaf)
+  br label %n.hold
 n.result:
   br label %n.take
 n.tensor:
@@ -497,7 +526,7 @@ n.object:
   %itself = inttoptr i64 %value.leaf to ptr
   br label %n.hold
 n.hold:
-  %one = phi ptr [%object, %n.tensor], [%itself, %n.object]
+  %one = phi ptr [%object, %n.tensor], [%itself, %n.object], [%computed, %n.cell]
   call void %Py_IncRef(ptr %one)
   br label %n.take
 n.take:
@@ -517,8 +546,8 @@ l.fill:
 l.good:
 """
     return f"""
-define private void @hold(ptr %kind, ptr %all) {{
-{given("Py_IncRef")}{table("tensors")}{table("leaves")}{over("n", "%leaves.rows", leaf)}\
+define private void @hold(ptr %kind, ptr %all, ptr %told) {{
+{given("Py_IncRef", "PyTuple_GetItem")}{table("tensors")}{table("leaves")}{over("n", "%leaves.rows", leaf)}\
   ret void
 }}
 define private void @fill(ptr %kind, ptr %all, ptr %made) {{
@@ -533,10 +562,10 @@ def _returned() -> str:
     made: then Python may collect garbage, call this kind again, and forget it, but for who has called it.
     """
     return f"""
-define private ptr @returned(ptr %kind, ptr %made) {{
+define private ptr @returned(ptr %kind, ptr %made, ptr %told) {{
 {given("Py_DecRef")}{word("leaves.rows", "results.rows", "build")}\
   %all = alloca ptr, i64 %leaves.rows
-  call void @hold(ptr %kind, ptr %all)
+  call void @hold(ptr %kind, ptr %all, ptr %told)
 {sure("shown", "@faced(ptr %kind, ptr %made)", "fill", "fail")}\
   call void @fill(ptr %kind, ptr %all, ptr %made)
   call void @dropped(ptr %made, i64 0, i64 %results.rows)
@@ -566,6 +595,65 @@ fail:
 """
 
 
+def _numbers() -> str:
+    """Return @told_of: what is computed of the numbers that a kind is told, a new reference, null where that is to be
+    found otherwise; @tell: enter the words for the run.
+    """
+    number = f"""{row("given", "%n", "compared")}{load("x", "%y", "%n", "ptr")}\
+  %is.told = icmp eq i64 %compared, {TOLD}
+  br i1 %is.told, label %n.take, label %n.good
+n.take:
+{load("at", "%place", 0)}\
+  %after = add i64 %at, 1
+  store i64 %after, ptr %place
+  call void %Py_IncRef(ptr %x)
+  %failure = call i32 %PyTuple_SetItem(ptr %t, i64 %at, ptr %x)
+  br label %n.good
+n.good:
+"""
+    cell = f"""{row("cells", "%c", "word")}{load("bits", "%bytes", "%c")}\
+  %to = getelementptr i64, ptr %run, i64 %word
+  store i64 %bits, ptr %to
+"""
+    return f"""
+define private ptr @told_of(ptr %kind, ptr %y) {{
+{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "PyErr_Clear", "None")}{table("given")}\
+{word("numbers", kind="ptr")}{word("numbered")}\
+  %place = alloca i64
+  store i64 0, ptr %place
+{found("t", "%PyTuple_New(i64 %numbered)", "fill", "failed")}\
+{over("n", "%given.rows", number)}\
+  %told = call ptr @call(ptr %numbers, ptr %t, ptr null)
+  call void %Py_DecRef(ptr %t)
+  %raised = icmp eq ptr %told, null
+  br i1 %raised, label %failed, label %computed
+computed:
+  %unknown = icmp eq ptr %told, %None
+  br i1 %unknown, label %none, label %give
+give:
+  ret ptr %told
+none:
+  call void %Py_DecRef(ptr %told)
+  ret ptr null
+failed:
+  call void %PyErr_Clear()
+  ret ptr null
+}}
+define private void @tell(ptr %kind, ptr %told) {{
+{given("PyTuple_GetItem", "PyBytes_AsString")}{word("run", kind="ptr")}{table("cells")}\
+  %none = icmp eq ptr %told, null
+  br i1 %none, label %done, label %some
+some:
+  %words = call ptr %PyTuple_GetItem(ptr %told, i64 0)
+  %bytes = call ptr %PyBytes_AsString(ptr %words)
+{over("c", "%cells.rows", cell)}\
+  br label %done
+done:
+  ret void
+}}
+"""
+
+
 def _launch() -> str:
     """Return @fits: whether a call is of a kind; @launched: what that returns, null without an exception where its
     function is to be called, as a factorisation failed.
@@ -579,7 +667,7 @@ define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
 {sure("apart", "@overlaps_fit(ptr %kind)", "writes", "no")}\
 {sure("free", "@can_be_written(ptr %kind)", "yes", "no")}\
 {ANSWERS}\
-define private ptr @launched(ptr %kind) {{
+define private ptr @launched(ptr %kind, ptr %told) {{
 {word("uses", "results.rows")}{word("run", "driver", "noted", kind="ptr")}\
   %more = add i64 %uses, 1
   %to = getelementptr i64, ptr %kind, i64 {HEAD.index("uses")}
@@ -588,6 +676,7 @@ define private ptr @launched(ptr %kind) {{
 {sure("room", "@allocated(ptr %kind, ptr %made)", "enter", "fail")}\
 {sure("counted", "@count_writes(ptr %kind)", "go", "drop")}\
   call void @enter(ptr %kind)
+  call void @tell(ptr %kind, ptr %told)
   call void %driver(ptr %run)
   %sure = icmp eq ptr %noted, null
   br i1 %sure, label %give, label %look
@@ -596,7 +685,7 @@ look:
   %good = icmp eq i64 %failure, 0
   br i1 %good, label %give, label %drop
 give:
-  %r = call ptr @returned(ptr %kind, ptr %made)
+  %r = call ptr @returned(ptr %kind, ptr %made, ptr %told)
   ret ptr %r
 drop:
   call void @dropped(ptr %made, i64 0, i64 %results.rows)
@@ -631,7 +720,28 @@ other:
 launch:
 {load("itself", "%kind", HEAD.index("itself"), "ptr")}\
   call void %Py_IncRef(ptr %itself)
-  %r = call ptr @launched(ptr %kind)
+{word("numbers", kind="ptr")}\
+  %tells = icmp ne ptr %numbers, null
+  br i1 %tells, label %numbered, label %go
+numbered:
+{found("told", "@told_of(ptr %kind, ptr %y)", "again", "let")}\
+  %still = call i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names)
+  br i1 %still, label %go, label %drop
+drop:
+  call void %Py_DecRef(ptr %told)
+  br label %let
+let:
+  call void %Py_DecRef(ptr %itself)
+  br label %long
+go:
+  %cells = phi ptr [null, %launch], [%told, %again]
+  %r = call ptr @launched(ptr %kind, ptr %cells)
+  %untold = icmp eq ptr %cells, null
+  br i1 %untold, label %done, label %forget
+forget:
+  call void %Py_DecRef(ptr %cells)
+  br label %done
+done:
   call void %Py_DecRef(ptr %itself)
   %empty = icmp eq ptr %r, null
   br i1 %empty, label %ask, label %give

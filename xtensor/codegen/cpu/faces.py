@@ -23,7 +23,7 @@ FUNCTIONS = (
     *("PyErr_ExceptionMatches", "PyErr_Clear", "Py_IncRef", "Py_DecRef", "PyArray_FromScalar", "PyArray_Scalar"),
     *("PyObject_VectorcallMethod", "PyUnicode_Compare", "PyErr_Occurred", "PyArray_NewFromDescr"),
     *("PyContextVar_Get", "PyObject_Size", "PyObject_RichCompareBool", "PyCell_Get", "PyDict_Size"),
-    *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults"),
+    *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyBytes_AsString"),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open; converting: one while nobody has

@@ -222,8 +222,8 @@ class Fused(Dispatched, Generic[P, R]):
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
             self._told_kinds.add(kind, before, self._reach)
-            known.let_go(self._told_kinds)
             self.dispatched = self._told_kinds.words(self._reach)
+            known.let_go(self._told_kinds)  # last: other threads may be asking those that were there
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 

@@ -79,9 +79,8 @@ class Kinds:
         """Return the words of the first kind, from which those of others are found; None where there is none any more,
         as the function reaches more.
         """
-        if self._reached != (reach.grown, reach.version):
-            self._all = []
-        return self._all[0].words if self._all else None
+        is_known = self._all and self._reached == (reach.grown, reach.version)
+        return self._all[0].words if is_known else None
 
     def add(self, kind: Kind, before: Sequence[Kind], reach: Reach) -> None:
         """Add a kind, perhaps in the place of what was told of it before under the same options, and let go of the one

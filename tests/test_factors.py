@@ -221,3 +221,20 @@ def test_a_filter_of_small_matrices_is_one_call_of_machine_code() -> None:
     np.testing.assert_allclose(np.asarray(found), np.asarray(whole(*given)), rtol=1e-12)
     assert is_native(fused)
     assert xt.explain(fused).count("machine code") == 1
+
+
+def test_the_gradient_of_a_determinant_is_captured() -> None:
+    """Of sound matrices; of singular ones the function itself finds it by singular values."""
+    plain = xt.grad(lambda a: xt.sum(xt.linalg.det(a)))
+    fused = xt.fuse(plain)
+    for call in range(6):
+        a = np.random.default_rng(call).normal(size=(3, 4, 4)) + 3 * np.eye(4)
+        if call == 4:
+            a[1] = np.diag([1.0, 2.0, 0.0, 3.0])
+        found = fused(xt.asarray(a)).numpy()
+        np.testing.assert_allclose(found, plain(xt.asarray(a)).numpy(), rtol=1e-10, atol=1e-12)
+        if call != 4:
+            np.testing.assert_allclose(found, np.linalg.det(a)[:, None, None] * np.linalg.inv(a).swapaxes(1, 2))
+        else:
+            np.testing.assert_allclose(found[1], np.diag([0.0, 0.0, 6.0, 0.0]), atol=1e-12)
+    assert "[values]" not in fused.why(xt.asarray(a))

@@ -48,7 +48,10 @@ from .reach import (
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
-GRADIENT = "[gradient] an argument takes part in a gradient (fuse the function that computes the gradient)"
+GRADIENT = (
+    "[gradient] an argument, or a tensor that it finds, takes part in a gradient (fuse the function that computes the "
+    "gradient, by xt.value_and_grad or xt.grad)"
+)
 ELSEWHERE = "[device] its arguments are on different devices"
 
 # Names by which code finds memory of an array that it does not show.

@@ -8,6 +8,7 @@ Those through vectors hold a division by the differences of values, so equal one
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from ..autograd.rules import Like, conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import finfo
 from ..base.errors import expected
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
 from .linear import adjoint, on_diagonal
 
@@ -226,8 +228,17 @@ def _sound_inverse(x: Tensor) -> Tensor | None:
         inverse: Tensor = xt.linalg.inv(x)
     except ValueError:
         return None
-    condition = xt.linalg.matrix_norm(x) * xt.linalg.matrix_norm(inverse)
-    return None if xt.any(condition > finfo(x.dtype).eps ** -0.5) else inverse
+    condition, most = xt.linalg.matrix_norm(x) * xt.linalg.matrix_norm(inverse), finfo(x.dtype).eps ** -0.5
+    capture = watching() if watchers else None
+    if capture is None:
+        return None if xt.any(condition > most) else inverse
+    return inverse if capture.holds(partial(_check_sound, most), condition.blob, "det") else None
+
+
+def _check_sound(most: float, condition: Native) -> None:
+    """Raise ValueError where half of the digits are not right."""
+    if (condition > most).any():
+        raise ValueError(f"a matrix whose condition is at most {most}")
 
 
 def _of_cofactors(g: Tensor, x: Tensor) -> Tensor:

@@ -291,6 +291,22 @@ def test_lists_dicts_and_modules_are_looked_into() -> None:
         fused(x)
 
 
+def test_functions_of_the_librarys_are_looked_into() -> None:
+    """Other fused functions, and gradients."""
+    c = 2.0
+
+    def energy(x: xt.Tensor) -> xt.Tensor:
+        return xt.sum(x * x) * c
+
+    inner, slope, x = xt.fuse(lambda x: x * c), xt.grad(energy), vector()
+    fused = known(lambda x: inner(x) + slope(x), x)
+    np.testing.assert_allclose(by_machine_code(fused, x).numpy(), x.numpy() * 2 + x.numpy() * 4, rtol=1e-14)
+    c = 3.0
+    np.testing.assert_allclose(by_python(fused, x).numpy(), x.numpy() * 3 + x.numpy() * 6, rtol=1e-14)
+    inner = xt.fuse(lambda x: x - c)
+    np.testing.assert_allclose(by_python(fused, x).numpy(), x.numpy() - 3 + x.numpy() * 6, rtol=1e-14)
+
+
 def test_objects_and_arrays_are_looked_up_in_python() -> None:
     class Model:
         c = 2.0

@@ -23,7 +23,7 @@ from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
 from .given import MOST_ELEMENTS
 from .numbers import Numbers
-from .reach import Reach, constant_of, form_of, is_plain, stays
+from .reach import Reach, constant_of, form_of, is_plain, stays, wrapped
 from .signature import is_compared
 
 # Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
@@ -115,7 +115,7 @@ class _Told:
         from ..codegen.cpu import dispatch
 
         self.form, self.reach, self.numbers = dispatch, reach, numbers
-        self.inside = set[int]()
+        self.inside, self._met = set[int](), set[int]()
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in dispatch.TABLES}
         self.head = dict.fromkeys(dispatch.HEAD, 0)
         self.held: list[Any] = []
@@ -169,15 +169,19 @@ class _Told:
             return self.tensor(value)
         is_own = type(value) is FunctionType and not is_plain(value)
         form = [0 if one is None else self.object(one) for one in form_of(value)] if is_own else [0, 0, 0]
-        self.rows["places"].append((*row, self.object(value), *form, 0))
+        self.rows["places"].append((*row, self.object(value), *form, len(vars(value)) if is_own else 0))
         if is_own:
-            return not value.__dict__
+            return self._attributes(vars(value))
+        if stays(type(value)) and wrapped(value) is not None:  # another fused function, a gradient
+            return self._found(
+                (self.object(vars(value)), self.object("__wrapped__"), self.form.OF_DICT), wrapped(value)
+            )
         constant = None if type(value) in (list, dict) else constant_of(value)
         return self._inside(value) if constant is None or not is_plain(value) else True
 
     def _inside(self, holder: Any) -> bool:
         """Enter what a list, a dict or a module of a user's holds, once; return False for anything else."""
-        kind, ways = type(holder), self.form
+        kind = type(holder)
         if kind not in (list, dict, ModuleType):
             return False
         if id(holder) in self.inside:
@@ -185,14 +189,21 @@ class _Told:
         self.inside.add(id(holder))
         held = vars(holder) if kind is ModuleType else holder
         self.rows["spreads"].append((self.object(held), len(held)))
-        if kind is list:
-            elements, where, way = list(enumerate(held)), id(held), ways.OF_LIST
-        else:
-            own = list(held.items()) if kind is dict else [one for one in self.reach.own_of(held) if not stays(one[1])]
-            elements, where, way = [(self.object(key), one) for key, one in own], id(held), ways.OF_DICT
-            if not all(type(key) in (str, int) for key, _ in own):
-                return False
-        return len(elements) <= MOST_ELEMENTS and all(self._found((where, at, way), one) for at, one in elements)
+        if kind is ModuleType:
+            return self._attributes(held)
+        keys = range(len(held)) if kind is list else [self.object(key) for key in held]
+        values, way = held if kind is list else held.values(), self.form.OF_LIST if kind is list else self.form.OF_DICT
+        known = kind is list or all(type(key) in (str, int) for key in held)
+        rows = zip(keys, values, strict=True)
+        return known and len(held) <= MOST_ELEMENTS and all(self._found((id(held), at, way), one) for at, one in rows)
+
+    def _attributes(self, own: dict[str, Any]) -> bool:
+        """Enter the attributes of a module or a function that can be looked up, once."""
+        if id(own) in self._met:
+            return True
+        self._met.add(id(own))
+        rows = [(self.object(name), value) for name, value in self.reach.own_of(own) if not stays(value)]
+        return all(self._found((self.object(own), at, self.form.OF_DICT), one) for at, one in rows)
 
     def lengths(self, *numbers: int) -> int:
         """Enter numbers of any count; return where they are, in words behind the tables."""

@@ -2,7 +2,8 @@
 
 A kind is told in words of 8 bytes (HEAD), of which some say where others begin: a table of what is compared, in rows.
 Nothing of Python's runs between the first comparison and the end of the kernels, so that one set of words serves all
-threads. What is not of a known kind goes to the door, `Fused.__call__` in Python.
+threads: after what is computed of numbers, all is compared again. What is not of a known kind goes to the door, the
+call in Python.
 
 Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's guards (TorchDynamo) do the same.
 """
@@ -21,33 +22,20 @@ from .mailbox import load
 # result of a tuple. Of each table, its first word and its rows.
 TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "cells", "results", "leaves")
 HEAD = (
-    *(
-        "itself",
-        "next",
-        "uses",
-        "numbers",
-        "numbered",
-        "options",
-        "names",
-        "positional",
-        "overlaps",
-        "run",
-        "driver",
-        "noted",
-        "build",
-    ),
+    *("itself", "next", "uses", "numbers", "numbered", "options", "names", "positional", "overlaps"),
+    *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )
 SINGLE, TUPLE = 0, 1
 
-# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, how others
-# are compared with it, and the tensor's number. places: where something is found, under which name, and in which way;
-# what that is, or null for a tensor; of a function, what it has; the tensor's number. tensors: what an array has; the
-# words of its lengths and strides; the bytes from its first element to its lowest and behind its highest; what is left
-# of its address, or -1; without axes, whether it is a value; what was found in this call. written: a tensor's number.
-# moves: a tensor's number and the word of the run that tells where it begins. cells: words of the run that numbers
-# tell. results: what an array is to have,
-# whether it is a value, and such a word. leaves: what kind, and the number of a result or tensor, or an object.
+# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, how others are
+# compared with it, and the tensor's number. places: where something is found, under which name, and in which way; what
+# that is, or null for a tensor; of a function, what it has; the tensor's number, or how many attributes a function has.
+# tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its lowest and
+# behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was found in this
+# call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it begins. cells:
+# words of the run that numbers tell. results: what an array is to have, whether it is a value, and the word that tells
+# where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or an object.
 ROWS = {
     "spreads": ("whole", "length"),
     "given": ("constant", "compared", "number"),
@@ -332,7 +320,7 @@ clear:
 nothing:
   ret ptr %None
 }}
-define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults) {{
+define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
 {given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
   %its.code = call ptr %PyFunction_GetCode(ptr %function)
 {same("coded", "%its.code", "%code", "code.good", "ptr")}\
@@ -342,10 +330,15 @@ define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdef
 {same("kwdefaulted", "%its.kwdefaults", "%kwdefaults", "kwdefaults.good", "ptr")}\
 {load("own", "%function", at.function_dict, "ptr")}\
   %bare = icmp eq ptr %own, null
-  br i1 %bare, label %yes, label %count
+  br i1 %bare, label %none, label %count
+none:
+  br label %compare
 count:
   %size = call i64 %PyDict_Size(ptr %own)
-{same("none", "%size", "0", "yes")}\
+  br label %compare
+compare:
+  %attributes = phi i64 [0, %none], [%size, %count]
+{same("as.many", "%attributes", "%many", "yes")}\
 {ANSWERS}\
 """
 
@@ -365,7 +358,7 @@ p.constant:
   %plain = icmp eq ptr %code, null
   br i1 %plain, label %p.good, label %p.function
 p.function:
-{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults)", "p.formed", "no")}\
+{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %number)", "p.formed", "no")}\
   br label %p.good
 p.good:
 """

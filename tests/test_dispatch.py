@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.calls import capture, thin
+from xtensor.calls import known as known_kinds
+from xtensor.calls import thin
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu.compile import host
 
@@ -28,9 +29,9 @@ N = 1000
 def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tell machine code of calls as soon as it can be."""
     assert thin.exchange()
-    monkeypatch.setattr(capture, "DISPATCHED_AFTER", 1)
-    monkeypatch.setattr(capture, "AGAIN_AFTER", 1)
-    monkeypatch.setattr(capture, "SMALL_AFTER", 0)
+    monkeypatch.setattr(known_kinds, "DISPATCHED_AFTER", 1)
+    monkeypatch.setattr(known_kinds, "AGAIN_AFTER", 1)
+    monkeypatch.setattr(known_kinds, "SMALL_AFTER", 0)
     monkeypatch.setattr(compile_, "HOT_CALLS", 0)
     yield
 

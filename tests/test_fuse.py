@@ -26,6 +26,7 @@ from programs.captured import arguments, function_of, numbers_of, parted, return
 
 import xtensor as xt
 from xtensor.base.options import Settings, settings
+from xtensor.calls.known import ASKED, SMALL
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import CAPTURED_STEPS
 from xtensor.run.capture import LOOKED, OUTSIDE, WRITES
@@ -1058,7 +1059,7 @@ def test_settings_are_honoured() -> None:
     assert counted.calls == 1
     for changes in ({"lazy": "never"}, {"engine": "direct"}, {"show": "plan"}):
         with xt.options(**changes):
-            assert fused.why(*args) == room.ASKED
+            assert fused.why(*args) == ASKED
             before = counted.calls
             result = fused(*args)
             assert counted.calls == before + 1
@@ -1111,7 +1112,7 @@ def test_small_arrays() -> None:
     x = array(1000)
     few(x)
     many(x)
-    assert few.why(x) == room.SMALL
+    assert few.why(x) == SMALL
     for _ in range(3):
         many(x)
     assert many.why(x) == ""

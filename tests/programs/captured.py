@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.calls import capture
+from xtensor.calls import known as known_kinds
 from xtensor.codegen.cpu import compile as compile_
 
 from .kinds import Kind
@@ -265,9 +265,9 @@ def failing(makers: tuple[str, ...], body: tuple[str, ...]) -> frozenset[str]:
 def dispatched() -> Iterator[None]:
     """A block in which machine code is told of captured calls as soon as it can be, of small ones, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture, "DISPATCHED_AFTER", 1)
-        patch.setattr(capture, "AGAIN_AFTER", 1)
-        patch.setattr(capture, "SMALL_AFTER", 0)
+        patch.setattr(known_kinds, "DISPATCHED_AFTER", 1)
+        patch.setattr(known_kinds, "AGAIN_AFTER", 1)
+        patch.setattr(known_kinds, "SMALL_AFTER", 0)
         patch.setattr(compile_, "HOT_CALLS", 0)
         yield
 

@@ -30,7 +30,8 @@ from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten
 from .arrays import Snapshot
 from .batched_tape import StayApartError, Tape, kept_below
-from .capture import Watch, asks_for_plain_calls
+from .capture import Watch
+from .known import asks_for_plain_calls
 from .library import on, rearranged
 from .op import node_later, reduce
 from .reach import Reach

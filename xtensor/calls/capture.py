@@ -7,7 +7,7 @@ order (run/capture.py). Later calls whose arguments lie alike, and overlap alike
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial, update_wrapper
 from itertools import count
@@ -19,30 +19,26 @@ from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
-from ..graph.number import KINDS, Again, Number, value_of
+from ..graph.number import KINDS, Number, value_of
 from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, evaluate, face, is_value, small, valued
+from ..tensor.face import Tensor, evaluate, is_value, small
 from ..tensor.trees import flatten, rebuilt
 from .dispatch import (
-    AGAIN_AFTER,
     DISPATCHED_AFTER,
     EXCHANGED_AFTER,
-    SMALL_AFTER,
     Call,
-    Kind,
     Kinds,
-    Result,
-    kind_of,
     made_thin,
 )
 from .given import Shared, holds_arrays
-from .leaves import told_tree, ways_of
+from .known import Known, asks_for_plain_calls
+from .leaves import ways_of
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
 from .reach import Reach, constant_of
-from .rebound import Contents, Left, counts
+from .rebound import Contents, counts
 from .record import record_part
 from .signature import signature_of
 from .thin import Dispatched, exchange
@@ -74,9 +70,7 @@ KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put 
 NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
-ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
 INSIDE = "[inside] another function is being captured, which calls this one"
-SMALL = "[small] library calls cost less for arrays as small as these"
 NOTHING = "[nothing] it computes nothing"
 
 
@@ -123,10 +117,10 @@ class Fused(Dispatched, Generic[P, R]):
         self._function: Callable[..., R] = function
         self._strict = strict
         self._reach: Reach | None = None
-        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._known: dict[tuple[Any, ...], Known] = {}
         self._uses = self._unwatched = self._not_looked_up = 0
         self._steps, self._seconds = steps, 0.0
-        self._last: _Known | None = None
+        self._last: Known | None = None
         self._plain: Settings | None = None
         self._new, self._refused = NEW, ""
         self._masks: list[tuple[int, ...]] = []
@@ -213,7 +207,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 
-    def _tell(self, known: _Known, blobs: list[TBlob], call: Call) -> None:
+    def _tell(self, known: Known, blobs: list[TBlob], call: Call) -> None:
         """Tell machine code of a kind that has come often, as far as it can know that."""
         if self._reach is None:
             return
@@ -229,7 +223,7 @@ class Fused(Dispatched, Generic[P, R]):
 
     def _told(
         self, signature: tuple[Any, ...], numbers: Numbers
-    ) -> tuple[_Known | None, Sequence[Any], tuple[int, ...]]:
+    ) -> tuple[Known | None, Sequence[Any], tuple[int, ...]]:
         """Return what is remembered of calls that are told their numbers, what is computed of these, and where in the
         signature they are; None for what is not remembered.
         """
@@ -302,7 +296,7 @@ class Fused(Dispatched, Generic[P, R]):
             raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
         return self._function(*args, **kwargs)
 
-    def _call_long(self, known: _Known, args: Any, kwargs: Any) -> R:
+    def _call_long(self, known: Known, args: Any, kwargs: Any) -> R:
         """Call the function itself, which has more steps than were taken down, and forget that as soon as such calls
         have taken as long as it takes to capture twice as many.
         """
@@ -355,7 +349,7 @@ class Fused(Dispatched, Generic[P, R]):
 
     def _watched(
         self, found: tuple[Any, ...], args: Any, kwargs: Any, traced: Traced | None
-    ) -> tuple[Any, _Done, _Known] | None:
+    ) -> tuple[Any, _Done, Known] | None:
         """Call the function, and return its result, what it did, and what is to be remembered of that; None where it
         was traced and failed, and can be called again.
         """
@@ -400,7 +394,7 @@ class Fused(Dispatched, Generic[P, R]):
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
 
-    def _told_by(self, traced: Traced, found: tuple[Any, ...], known: _Known) -> tuple[Any, ...]:
+    def _told_by(self, traced: Traced, found: tuple[Any, ...], known: Known) -> tuple[Any, ...]:
         """Return the signature under which a call that was traced is remembered."""
         known.again = traced.arithmetic.again()
         if known.is_long:  # so that numbers were asked for that had been told
@@ -415,7 +409,7 @@ class Fused(Dispatched, Generic[P, R]):
         known.otherwise = self._known.get(signature)
         return signature
 
-    def _remember(self, signature: tuple[Any, ...], known: _Known) -> None:
+    def _remember(self, signature: tuple[Any, ...], known: Known) -> None:
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
         wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
@@ -489,10 +483,6 @@ class Watch:
             self.close()
 
 
-def asks_for_plain_calls(limits: Settings) -> bool:
-    return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
-
-
 def _settled_anew(x: Tensor) -> TBlob:
     """Return the bytes of a tensor as a description of which nothing is remembered yet, which it then has: nobody sees
     a value of it without asking.
@@ -551,151 +541,14 @@ class _Done:
         return tree[0]
 
 
-class _Known:
-    """What is remembered of a signature: what a call did, or the reason why that is not known.
-
-    leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
-    that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
-    put. values: the places of results that are values. plain: the settings under which library calls cost less, or
-    nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
-    its first and its last call. uses: how many calls Python has answered; kinds: what machine code was told for others.
-    is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
-    otherwise: what is remembered of another call with such numbers, which comparisons told apart.
-    """
-
-    def __init__(
-        self,
-        captured: Captured | None,
-        leaves: Any,
-        build: Any,
-        reason: str = "",
-        values: Sequence[int] = (),
-        left: Sequence[Left] = (),
-    ) -> None:
-        self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
-        self.left = left
-        self.is_long = False
-        self.plain: Any = None
-        self.runs: Any = None
-        self.made = self.used = 0
-        self.uses = 1
-        self.kinds: list[Kind] = []
-        self._before = self._seen = self._waited = 0
-        self.again = Again([], [], [])
-        self.otherwise: _Known | None = None
-
-    def ways(self) -> Iterator[_Known]:
-        """Yield this and all that comparisons of the same numbers lead to."""
-        known: _Known | None = self
-        while known is not None:
-            yield known
-            known = known.otherwise
-
-    @property
-    def dispatched(self) -> int:
-        """How many calls machine code has answered."""
-        return self._before + sum([kind.uses for kind in self.kinds])
-
-    def let_go(self, kinds: Kinds) -> None:
-        """Let go of kinds that machine code knows no more."""
-        gone = [kind for kind in self.kinds if kinds.isdisjoint((kind,))]
-        self._before += sum([kind.uses for kind in gone])
-        self.kinds = [kind for kind in self.kinds if kind not in gone]
-
-    @property
-    def calls(self) -> int:
-        """How many calls there were."""
-        return self.uses + self.dispatched
-
-    def is_to_be_told(self) -> bool:
-        """Return whether enough calls of this kind in a row were answered in Python to tell machine code of it now."""
-        if self._seen != self.dispatched:
-            self._seen, self._waited = self.dispatched, 0
-        self._waited += 1
-        most = AGAIN_AFTER if self.kinds else DISPATCHED_AFTER
-        return self._waited >= most and self._waited & (self._waited - 1) == 0
-
-    def told(self, blobs: list[TBlob], call: Call, reach: Reach) -> Kind | None:
-        """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
-        than it can know.
-        """
-        tree = told_tree(self.leaves, self.build)
-        stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
-        if tree is None or stands is None or self.captured is None:
-            return None
-        result = Result(*tree, self.values)
-        kind = kind_of(call, in_force.get(), reach, stands, self.captured.written, result, self.again)
-        self.kinds += [] if kind is None else [kind]
-        return kind
-
-    def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
-        """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
-        fails: the function itself may know what to do then, and its lines are in what is told of the error.
-        """
-        captured, limits = self.captured, settings()
-        if captured is None:
-            self.plain = limits
-            return None
-        if limits is not self.runs and not self._may_run(captured, limits):
-            return None
-        with run.turn():
-            try:
-                return captured.run(blobs, limits, cells)
-            except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
-                if captured.may_be_repeated:
-                    return None
-                raise
-
-    def _may_run(self, captured: Captured, limits: Settings) -> bool:
-        """Return whether a schedule is to run under settings, and remember which these are."""
-        if asks_for_plain_calls(limits):
-            return False
-        if self._is_small(captured, limits):
-            self.plain = limits
-            return False
-        self.runs = limits
-        return True
-
-    def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
-        """Return the result of a call, and leave elsewhere what it does."""
-        if not self.leaves:
-            return rebuilt(self.build, ())
-        made = [face(blob) for blob in results]
-        for place in self.values:
-            valued(made[place])
-        if self.kinds:  # which take thin faces alone
-            made_thin((*made, *tensors))
-        if self.build is next:
-            return self.leaves[0](made, tensors, holders, cells)
-        tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])
-        if not self.left:
-            return tree
-        for left, value in zip(self.left, tree[1], strict=True):
-            left.put(holders, value)
-        return tree[0]
-
-    def why(self) -> str:
-        """Return why the next call runs the function, "" if it does not."""
-        limits = settings()
-        if self.reason or asks_for_plain_calls(limits):
-            return self.reason or ASKED
-        assert self.captured is not None
-        return SMALL if self._is_small(self.captured, limits) else ""
-
-    def _is_small(self, captured: Captured, limits: Settings) -> bool:
-        """Return whether library calls cost less: kernels that are to be found in Python, or in machine code, too."""
-        often = captured.pays_dispatched and self.uses > SMALL_AFTER
-        return captured.is_small and limits.engine == "auto" and not often
-
-
-def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
+def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
     """Return what is to be remembered of a call that was captured."""
     from ..run.capture import LONG, WRITES
     from ..run.captured import Captured
 
     fault = done.fault()
     if fault:
-        return _Known(None, (), done.build, fault)
+        return Known(None, (), done.build, fault)
     same = {id(x): place for place, x in enumerate(tensors)}
     made = list({id(leaf): leaf for leaf in done.tensors() if id(leaf) not in same}.values())
     blobs = [leaf.blob for leaf in made]
@@ -706,10 +559,10 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> _Known:
     captured = None if reason else Captured(capture, blobs, looked)
     reason = reason or capture.reason  # a result is of unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
-        plain = _Known(None, (), done.build, reason or capture.checked)
+        plain = Known(None, (), done.build, reason or capture.checked)
         plain.is_long = reason.startswith(LONG)
         return plain
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
     ways = ways_of(done.leaves, same, places, done.numbers, numbered)
     values = [place for place, leaf in enumerate(made) if is_value(leaf)]
-    return _Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])
+    return Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])

@@ -37,6 +37,9 @@ SMALL_AFTER = 8
 # Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us.
 EXCHANGED_AFTER = 1024
 
+# What NumPy's flags say of an array that can be written.
+WRITEABLE = 0x400
+
 # Kinds of one function that machine code asks for.
 MOST_KINDS = 4
 
@@ -57,7 +60,7 @@ class Kind:
 
 
 def _place(name: str) -> int:
-    from ..codegen.cpu.dispatch import HEAD
+    from ..codegen.cpu.kinds import HEAD
 
     return HEAD.index(name)
 
@@ -112,12 +115,12 @@ class _Told:
     """
 
     def __init__(self, reach: Reach, numbers: Iterator[bool]) -> None:
-        from ..codegen.cpu import dispatch
+        from ..codegen.cpu import kinds
 
-        self.form, self.reach, self.numbers = dispatch, reach, numbers
+        self.form, self.reach, self.numbers = kinds, reach, numbers
         self.inside, self._met = set[int](), set[int]()
-        self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in dispatch.TABLES}
-        self.head = dict.fromkeys(dispatch.HEAD, 0)
+        self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds.TABLES}
+        self.head = dict.fromkeys(kinds.HEAD, 0)
         self.held: list[Any] = []
         self.natives: list[Any] = []
         self._lists: list[int] = []
@@ -315,7 +318,7 @@ def _enter_memory(told: _Told) -> None:
         begin, (low, high) = blob.address, blob.span
         left = begin % ALIGNMENT if high - low >= STREAM_BYTES else -1
         lie = told.lengths(*native.shape, *native.strides)
-        kind = told.object(native.dtype), native.flags.num & form.WRITEABLE, native.ndim, lie
+        kind = told.object(native.dtype), native.flags.num & WRITEABLE, native.ndim, lie
         marked = int(not native.ndim and is_value(x))
         told.rows["tensors"].append((*kind, low - begin, high - begin, left, marked, 0, 0, 0, 0))
         spans.append((x, begin, low, high))

@@ -51,7 +51,7 @@ def told_tree(leaves: Sequence[Any], build: Any) -> tuple[list[tuple[int, Any]],
     """Return leaves and what makes a result of them as machine code takes them (codegen/cpu/dispatch.py); None where it
     cannot. leaves: partials of the functions above.
     """
-    from ..codegen.cpu.dispatch import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
+    from ..codegen.cpu.kinds import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 
     if not leaves:
         return ([(OBJECT, None)], SINGLE) if rebuilt(build, ()) is None else None

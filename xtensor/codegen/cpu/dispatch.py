@@ -1,9 +1,8 @@
 """The dispatch of captured functions in machine code: whether a call is of a kind that is known, and what it does then.
 
-A kind is told in words of 8 bytes (HEAD), of which some say where others begin: a table of what is compared, in rows.
-Nothing of Python's runs between the first comparison and the end of the kernels, so that one set of words serves all
-threads: after what is computed of numbers, all is compared again. What is not of a known kind goes to the door, the
-call in Python.
+A kind is told in words (kinds.py). Nothing of Python's runs between the first comparison (matching.py) and the end of
+the kernels, so that one set of words serves all threads: after what is computed of numbers, all is compared again. What
+is not of a known kind goes to the door, the call in Python.
 
 Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's guards (TorchDynamo) do the same.
 """
@@ -11,400 +10,15 @@ Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's
 from __future__ import annotations
 
 from .faces import Offsets, found, given, store, sure
+from .kinds import ANSWERS, CELL, HEAD, RESULT, SINGLE, TENSOR, TOLD, TUPLE, over, row, table, word
 from .mailbox import load
-
-# The words of a kind. itself: the object that keeps all that they point to; next: another kind's words, or 0; uses: how
-# often it was launched; numbers: of a kind that is told numbers, what computes of a tuple of them a tuple, of words for
-# the run, as bytes, and of objects for the result, or None; numbered: how many it is told; options: the object that the
-# options in force are; names: a tuple of the arguments' names, or 0; positional: how many have none; overlaps: the
-# first word of a table of how memory overlaps, for each tensor with each one before it. run: a run of the driver's;
-# driver: the machine code; noted: where a failure is noted, or 0; build: SINGLE, TUPLE, or a function that makes the
-# result of a tuple. Of each table, its first word and its rows.
-TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "cells", "results", "leaves")
-HEAD = (
-    *("itself", "next", "uses", "numbers", "numbered", "options", "names", "positional", "overlaps"),
-    *("run", "driver", "noted", "build"),
-    *[word for name in TABLES for word in (name, f"{name}.rows")],
-)
-SINGLE, TUPLE = 0, 1
-
-# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, how others are
-# compared with it, and the tensor's number. places: where something is found, under which name, and in which way; what
-# that is, or null for a tensor; of a function, what it has; the tensor's number, or how many attributes a function has.
-# tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its lowest and
-# behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was found in this
-# call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it begins. cells:
-# words of the run that numbers tell. results: what an array is to have, whether it is a value, and the word that tells
-# where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or an object.
-ROWS = {
-    "spreads": ("whole", "length"),
-    "given": ("constant", "compared", "number"),
-    "places": ("where", "name", "way", "constant", "code", "defaults", "kwdefaults", "number"),
-    "tensors": (
-        *("dtype", "writeable", "axes", "lie", "low", "high", "left", "is.value"),
-        *("object", "begin", "lowest", "highest"),
-    ),
-    "written": ("number",),
-    "moves": ("number", "word"),
-    "cells": ("word",),
-    "results": ("dtype", "axes", "lie", "is.value", "word"),
-    "leaves": ("kind", "value"),
-}
-RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
-
-# How arguments are compared with a constant: only itself will do; what equals it, and has its type; a number whose type
-# it is, and which is told.
-ITSELF, EQUAL, TOLD = 0, 1, 2
-
-# The ways: the value of a key in a dict, the content of a cell, the element of a list with a number.
-OF_DICT, OF_CELL, OF_LIST = 0, 1, 2
-
-# Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
-APART = 1 << 62
-
-WRITEABLE, ALIGNMENT = 0x400, 64
+from .matching import matching
 
 
 def dispatch(at: Offsets) -> str:
     """Return the method: launch a kind that a call is of, else go to the door."""
-    asked = (_plain(), _state(), _tensor(at), _constants(), _finding(at), _places(), _memory(), _writing())
-    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _method(at))
-    return "".join((*asked, *done))
-
-
-# ---- lines
-
-
-def word(*names: str, kind: str = "i64") -> str:
-    """Return the lines that load words of a kind."""
-    return "".join([load(name, "%kind", HEAD.index(name), kind) for name in names])
-
-
-def table(name: str) -> str:
-    """Return the lines that find a table, `%name.at`, and the number of its rows, `%name.rows`."""
-    return f"{word(name, f'{name}.rows')}  %{name}.table = getelementptr i64, ptr %kind, i64 %{name}\n"
-
-
-def row(name: str, number: str, *fields: str, suffix: str = "") -> str:
-    """Return the lines that load fields of a table's row; those that end in "*" are pointers."""
-    size, own = len(ROWS[name]), f"{name}.row{suffix}"
-    at = f"  %{own} = getelementptr i64, ptr %{name}.table, i64 %{own}.words\n"
-    lines = [f"  %{own}.words = mul i64 {number}, {size}\n{at}"]
-    for field in fields:
-        bare, kind = field.rstrip("*"), "ptr" if field.endswith("*") else "i64"
-        lines.append(load(bare + suffix, f"%{own}", ROWS[name].index(bare), kind))
-    return "".join(lines)
-
-
-def over(name: str, count: str, body: str) -> str:
-    """Return the lines that do something for each number `%name` below a count."""
-    return f"""  br label %{name}.begin
-{name}.begin:
-  br label %{name}.test
-{name}.test:
-  %{name} = phi i64 [0, %{name}.begin], [%{name}.next, %{name}.step]
-  %{name}.more = icmp ult i64 %{name}, {count}
-  br i1 %{name}.more, label %{name}.body, label %{name}.done
-{name}.body:
-{body}  br label %{name}.step
-{name}.step:
-  %{name}.next = add i64 %{name}, 1
-  br label %{name}.test
-{name}.done:
-"""
-
-
-def same(name: str, x: str, y: str, then: str, of: str = "i64") -> str:
-    """Return the lines that go on at a label where two, of a type, are the same, else at %no."""
-    return f"  %{name} = icmp eq {of} {x}, {y}\n  br i1 %{name}, label %{then}, label %no\n{then}:\n"
-
-
-# How a question ends.
-ANSWERS = """  ret i1 true
-no:
-  ret i1 false
-}
-"""
-
-
-# ---- questions
-
-
-def _plain() -> str:
-    """Return @equals: whether two objects are equal, with no exception; @is_empty: whether a list is."""
-    return f"""
-define private i1 @equals(ptr %x, ptr %y) {{
-{given("PyObject_RichCompareBool", "PyErr_Clear")}\
-  %equal = call i32 %PyObject_RichCompareBool(ptr %x, ptr %y, i32 2)
-  %failed = icmp slt i32 %equal, 0
-  br i1 %failed, label %clear, label %told
-told:
-  %alike = icmp eq i32 %equal, 1
-  ret i1 %alike
-clear:
-  call void %PyErr_Clear()
-  ret i1 false
-}}
-define private i1 @is_empty(ptr %list) {{
-{given("PyList_Size")}\
-  %size = call i64 %PyList_Size(ptr %list)
-  %none = icmp eq i64 %size, 0
-  ret i1 %none
-}}
-"""
-
-
-def _state() -> str:
-    """Return @state_fits: whether the options are those of a kind, and names were added nowhere; @names_fit: whether
-    arguments have the names of a kind's.
-    """
-    spread = f"""{row("spreads", "%s", "whole*", "length")}\
-  %size = call i64 %PyObject_Size(ptr %whole)
-{same("as.long", "%size", "%length", "s.good")}"""
-    return f"""
-define private i1 @state_fits(ptr %kind) {{
-{given("in_force", "PyContextVar_Get", "PyObject_Size", "Py_DecRef", "None")}\
-{word("options", kind="ptr")}{table("spreads")}\
-  %into = alloca ptr
-  store ptr null, ptr %into
-  %failure = call i32 %PyContextVar_Get(ptr %in_force, ptr %None, ptr %into)
-  %now = load ptr, ptr %into
-  %unset = icmp eq ptr %now, null
-  br i1 %unset, label %no, label %found
-found:
-  call void %Py_DecRef(ptr %now)
-{same("as.before", "%now", "%options", "in.force", "ptr")}\
-{over("s", "%spreads.rows", spread)}\
-{ANSWERS}\
-define private i1 @names_fit(ptr %kind, i64 %count, ptr %names) {{
-{word("positional")}{load("own", "%kind", HEAD.index("names"), "ptr")}\
-{same("many", "%count", "%positional", "counted")}\
-  %unnamed = icmp eq ptr %own, null
-  br i1 %unnamed, label %none, label %some
-none:
-{same("bare", "%names", "null", "yes", "ptr")}\
-  ret i1 true
-some:
-  %bare.too = icmp eq ptr %names, null
-  br i1 %bare.too, label %no, label %compare
-compare:
-  %alike = call i1 @equals(ptr %names, ptr %own)
-  ret i1 %alike
-no:
-  ret i1 false
-}}
-"""
-
-
-def _tensor(at: Offsets) -> str:
-    """Return @tensor_fits: whether something is a thin face of an array as a kind has it by that number, of which is
-    then noted where it lies.
-    """
-    axis = f"""{load("length", "%lengths", "%axis")}{load("own.length", "%own.lengths", "%axis")}\
-{same("as.long", "%length", "%own.length", "axis.long")}\
-{load("stride", "%strides", "%axis")}{load("own.stride", "%own.strides", "%axis")}\
-{same("as.far", "%stride", "%own.stride", "axis.good")}"""
-    fields = ("dtype*", "writeable", "axes", "lie", "low", "high", "left", "is.value")
-    noted = "".join(
-        [
-            f"  %to.{name} = getelementptr i64, ptr %tensors.row, i64 {ROWS['tensors'].index(name)}\n"
-            f"  store {kind} %{value}, ptr %to.{name}\n"
-            for name, kind, value in (
-                *(("object", "ptr", "x"), ("begin", "i64", "memory")),
-                *(("lowest", "i64", "lowest"), ("highest", "i64", "highest")),
-            )
-        ]
-    )
-    return f"""
-define private i1 @tensor_fits(ptr %kind, i64 %number, ptr %x) {{
-{given("True")}{table("tensors")}{found("a", "@array_of(ptr %x)", "array", "no")}{row("tensors", "%number", *fields)}\
-{load("its.dtype", "%a", at.dtype, "ptr")}{same("typed", "%its.dtype", "%dtype", "type.good", "ptr")}\
-{load("its.axes", "%a", at.axes, "i32")}\
-  %its.axes.wide = zext i32 %its.axes to i64
-{same("deep", "%its.axes.wide", "%axes", "axes.good")}\
-{load("flags", "%a", at.flags, "i32")}\
-  %flag = and i32 %flags, {WRITEABLE}
-  %flag.wide = zext i32 %flag to i64
-{same("may", "%flag.wide", "%writeable", "flag.good")}\
-{load("lengths", "%a", at.lengths, "ptr")}{load("strides", "%a", at.strides, "ptr")}\
-  %own.lengths = getelementptr i64, ptr %kind, i64 %lie
-  %own.strides = getelementptr i64, ptr %own.lengths, i64 %axes
-{over("axis", "%axes", axis)}\
-{load("memory", "%a", at.memory)}\
-  %rest = and i64 %memory, {ALIGNMENT - 1}
-  %any = icmp eq i64 %left, -1
-  %right = icmp eq i64 %rest, %left
-  %placed = or i1 %any, %right
-  br i1 %placed, label %marked, label %no
-marked:
-{load("mark", "%x", at.is_value, "ptr")}\
-  %is.marked = icmp eq ptr %mark, %True
-  %is.marked.wide = zext i1 %is.marked to i64
-  %as.marked = icmp eq i64 %is.marked.wide, %is.value
-  %several = icmp ne i64 %axes, 0
-  %may.be = or i1 %several, %as.marked
-  br i1 %may.be, label %note, label %no
-note:
-  %lowest = add i64 %memory, %low
-  %highest = add i64 %memory, %high
-{noted}{ANSWERS}"""
-
-
-def _constants() -> str:
-    """Return @constant_fits: whether something is a constant, or one of its type that equals it where that will do;
-    @given_fit: whether arguments are what a kind was given.
-    """
-    argument = f"""{row("given", "%n", "constant*", "compared", "number")}{load("x", "%y", "%n", "ptr")}\
-  %is.tensor = icmp eq ptr %constant, null
-  br i1 %is.tensor, label %n.tensor, label %n.constant
-n.tensor:
-{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %x)", "n.lies", "no")}\
-  br label %n.good
-n.constant:
-{sure("told", "@constant_fits(ptr %x, ptr %constant, i64 %compared)", "n.told", "no")}\
-  br label %n.good
-n.good:
-"""
-    return f"""
-define private i1 @constant_fits(ptr %x, ptr %constant, i64 %compared) {{
-  %itself = icmp eq ptr %x, %constant
-  br i1 %itself, label %yes, label %other
-other:
-{load("its.type", "%x", 1, "ptr")}{load("own.type", "%constant", 1, "ptr")}\
-  switch i64 %compared, label %no [ i64 {EQUAL}, label %type
-                                    i64 {TOLD}, label %number ]
-number:
-  %is.one = icmp eq ptr %its.type, %constant
-  br i1 %is.one, label %yes, label %no
-type:
-{same("typed", "%its.type", "%own.type", "compare", "ptr")}\
-  %alike = call i1 @equals(ptr %x, ptr %constant)
-  br i1 %alike, label %yes, label %no
-yes:
-{ANSWERS}\
-define private i1 @given_fit(ptr %kind, ptr %y) {{
-{table("given")}{over("n", "%given.rows", argument)}\
-{ANSWERS}"""
-
-
-def _finding(at: Offsets) -> str:
-    """Return @found_at: what is found in some way; @form_fits: whether a function still has what a row says."""
-    return f"""
-define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
-{given("None", "PyCell_Get", "PyDict_GetItemWithError", "PyList_GetItem", "Py_DecRef", "PyErr_Clear")}\
-  switch i64 %way, label %find [ i64 {OF_CELL}, label %look
-                                 i64 {OF_LIST}, label %count ]
-count:
-  %number = ptrtoint ptr %name to i64
-  %element = call ptr %PyList_GetItem(ptr %where, i64 %number)
-  %beyond = icmp eq ptr %element, null
-  br i1 %beyond, label %clear, label %counted
-counted:
-  ret ptr %element
-look:
-  %held = call ptr %PyCell_Get(ptr %where)
-  %empty = icmp eq ptr %held, null
-  br i1 %empty, label %nothing, label %let
-let:
-  call void %Py_DecRef(ptr %held)
-  ret ptr %held
-find:
-  %value = call ptr %PyDict_GetItemWithError(ptr %where, ptr %name)
-  %missing = icmp eq ptr %value, null
-  br i1 %missing, label %clear, label %there
-there:
-  ret ptr %value
-clear:
-  call void %PyErr_Clear()
-  br label %nothing
-nothing:
-  ret ptr %None
-}}
-define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
-{given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
-  %its.code = call ptr %PyFunction_GetCode(ptr %function)
-{same("coded", "%its.code", "%code", "code.good", "ptr")}\
-  %its.defaults = call ptr %PyFunction_GetDefaults(ptr %function)
-{same("defaulted", "%its.defaults", "%defaults", "defaults.good", "ptr")}\
-  %its.kwdefaults = call ptr %PyFunction_GetKwDefaults(ptr %function)
-{same("kwdefaulted", "%its.kwdefaults", "%kwdefaults", "kwdefaults.good", "ptr")}\
-{load("own", "%function", at.function_dict, "ptr")}\
-  %bare = icmp eq ptr %own, null
-  br i1 %bare, label %none, label %count
-none:
-  br label %compare
-count:
-  %size = call i64 %PyDict_Size(ptr %own)
-  br label %compare
-compare:
-  %attributes = phi i64 [0, %none], [%size, %count]
-{same("as.many", "%attributes", "%many", "yes")}\
-{ANSWERS}\
-"""
-
-
-def _places() -> str:
-    """Return @places_fit: whether a kind's names stand for what they stood for."""
-    fields = [name if name in ("way", "number") else f"{name}*" for name in ROWS["places"]]
-    place = f"""{row("places", "%p", *fields)}\
-  %value = call ptr @found_at(ptr %where, ptr %name, i64 %way)
-  %is.tensor = icmp eq ptr %constant, null
-  br i1 %is.tensor, label %p.tensor, label %p.constant
-p.tensor:
-{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %value)", "p.lies", "no")}\
-  br label %p.good
-p.constant:
-{same("itself", "%value", "%constant", "p.itself", "ptr")}\
-  %plain = icmp eq ptr %code, null
-  br i1 %plain, label %p.good, label %p.function
-p.function:
-{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %number)", "p.formed", "no")}\
-  br label %p.good
-p.good:
-"""
-    return f"""
-define private i1 @places_fit(ptr %kind) {{
-{table("places")}{over("p", "%places.rows", place)}\
-{ANSWERS}"""
-
-
-def _memory() -> str:
-    """Return @overlaps_fit: whether the memory of tensors overlaps as a kind's does."""
-    pair = f"""{row("tensors", "%j", "object*", "begin", "lowest", "highest", suffix=".j")}\
-  %before = icmp ult i64 %lowest.i, %highest.j
-  %behind = icmp ult i64 %lowest.j, %highest.i
-  %cross = and i1 %before, %behind
-  %one = icmp eq ptr %object.i, %object.j
-  %meet = or i1 %cross, %one
-  %apart = sub i64 %begin.i, %begin.j
-  %doubled = shl i64 %apart, 1
-  %one.wide = zext i1 %one to i64
-  %how = or i64 %doubled, %one.wide
-  %now = select i1 %meet, i64 %how, i64 {APART}
-  %i.first = mul i64 %i, %tensors.rows
-  %cell = add i64 %i.first, %j
-{load("own", "%overlaps.table", "%cell")}{same("alike", "%now", "%own", "j.good")}"""
-    outer = row("tensors", "%i", "object*", "begin", "lowest", "highest", suffix=".i") + over("j", "%i", pair)
-    return f"""
-define private i1 @overlaps_fit(ptr %kind) {{
-{table("tensors")}{word("overlaps")}\
-  %overlaps.table = getelementptr i64, ptr %kind, i64 %overlaps
-{over("i", "%tensors.rows", outer)}\
-{ANSWERS}\
-"""
-
-
-def _writing() -> str:
-    """Return @can_be_written: whether nobody waits for what a kind writes."""
-    write = f"""{row("written", "%w", "number")}{row("tensors", "%number", "object*")}\
-{sure("free", "@is_free(ptr %object)", "w.good", "no")}"""
-    return f"""
-define private i1 @can_be_written(ptr %kind) {{
-{table("tensors")}{table("written")}{over("w", "%written.rows", write)}\
-{ANSWERS}"""
-
-
-# ---- the launch
+    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _answered(), _method(at))
+    return "".join((matching(at), *done))
 
 
 def _made(at: Offsets) -> str:
@@ -648,18 +262,10 @@ done:
 
 
 def _launch() -> str:
-    """Return @fits: whether a call is of a kind; @launched: what that returns, null without an exception where its
-    function is to be called, as a factorisation failed.
+    """Return @launched: what a call of a kind returns, null without an exception where its function is to be called, as
+    a factorisation failed.
     """
     return f"""
-define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
-{sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "state", "no")}\
-{sure("same.state", "@state_fits(ptr %kind)", "arguments", "no")}\
-{sure("given", "@given_fit(ptr %kind, ptr %y)", "finds", "no")}\
-{sure("found", "@places_fit(ptr %kind)", "lies", "no")}\
-{sure("apart", "@overlaps_fit(ptr %kind)", "writes", "no")}\
-{sure("free", "@can_be_written(ptr %kind)", "yes", "no")}\
-{ANSWERS}\
 define private ptr @launched(ptr %kind, ptr %told) {{
 {word("uses", "results.rows")}{word("run", "driver", "noted", kind="ptr")}\
   %more = add i64 %uses, 1
@@ -689,6 +295,37 @@ fail:
 """
 
 
+def _answered() -> str:
+    """Return @answered: what a call of a kind returns, which is told its numbers, if it is told any; null as above."""
+    return f"""
+define private ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names) {{
+entry:
+{given("Py_DecRef")}{word("numbers", kind="ptr")}\
+  %tells = icmp ne ptr %numbers, null
+  br i1 %tells, label %numbered, label %go
+numbered:
+{found("told", "@told_of(ptr %kind, ptr %y)", "again", "no")}\
+  %still = call i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names)
+  br i1 %still, label %go, label %drop
+drop:
+  call void %Py_DecRef(ptr %told)
+  br label %no
+go:
+  %cells = phi ptr [null, %entry], [%told, %again]
+  %r = call ptr @launched(ptr %kind, ptr %cells)
+  %untold = icmp eq ptr %cells, null
+  br i1 %untold, label %done, label %forget
+forget:
+  call void %Py_DecRef(ptr %cells)
+  br label %done
+done:
+  ret ptr %r
+no:
+  ret ptr null
+}}
+"""
+
+
 def _method(at: Offsets) -> str:
     """Return the method that Python calls, with any arguments."""
     return f"""
@@ -713,28 +350,7 @@ other:
 launch:
 {load("itself", "%kind", HEAD.index("itself"), "ptr")}\
   call void %Py_IncRef(ptr %itself)
-{word("numbers", kind="ptr")}\
-  %tells = icmp ne ptr %numbers, null
-  br i1 %tells, label %numbered, label %go
-numbered:
-{found("told", "@told_of(ptr %kind, ptr %y)", "again", "let")}\
-  %still = call i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names)
-  br i1 %still, label %go, label %drop
-drop:
-  call void %Py_DecRef(ptr %told)
-  br label %let
-let:
-  call void %Py_DecRef(ptr %itself)
-  br label %long
-go:
-  %cells = phi ptr [null, %launch], [%told, %again]
-  %r = call ptr @launched(ptr %kind, ptr %cells)
-  %untold = icmp eq ptr %cells, null
-  br i1 %untold, label %done, label %forget
-forget:
-  call void %Py_DecRef(ptr %cells)
-  br label %done
-done:
+  %r = call ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names)
   call void %Py_DecRef(ptr %itself)
   %empty = icmp eq ptr %r, null
   br i1 %empty, label %ask, label %give

@@ -1,0 +1,165 @@
+"""What is remembered of a kind of calls of a captured function, and when its schedule runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.options import Settings, in_force, settings
+from ..graph.number import Again
+from ..run import executor as run
+from ..storage.blob import TBlob
+from ..tensor.face import Tensor, face, valued
+from ..tensor.trees import rebuilt
+from .dispatch import AGAIN_AFTER, DISPATCHED_AFTER, SMALL_AFTER, Call, Kind, Kinds, Result, kind_of, made_thin
+from .leaves import told_tree
+from .reach import Reach
+from .rebound import Left
+
+if TYPE_CHECKING:
+    from ..run.captured import Captured
+
+# Why a call is a plain one although it was captured.
+ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
+SMALL = "[small] library calls cost less for arrays as small as these"
+
+
+def asks_for_plain_calls(limits: Settings) -> bool:
+    return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
+
+
+class Known:
+    """What is remembered of a signature: what a call did, or the reason why that is not known.
+
+    leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
+    that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
+    put. values: the places of results that are values. plain: the settings under which library calls cost less, or
+    nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
+    its first and its last call. uses: how many calls Python has answered; kinds: what machine code was told for others.
+    is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
+    otherwise: what is remembered of another call with such numbers, which comparisons told apart.
+    """
+
+    def __init__(
+        self,
+        captured: Captured | None,
+        leaves: Any,
+        build: Any,
+        reason: str = "",
+        values: Sequence[int] = (),
+        left: Sequence[Left] = (),
+    ) -> None:
+        self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
+        self.left = left
+        self.is_long = False
+        self.plain: Any = None
+        self.runs: Any = None
+        self.made = self.used = 0
+        self.uses = 1
+        self.kinds: list[Kind] = []
+        self._before = self._seen = self._waited = 0
+        self.again = Again([], [], [])
+        self.otherwise: Known | None = None
+
+    def ways(self) -> Iterator[Known]:
+        """Yield this and all that comparisons of the same numbers lead to."""
+        known: Known | None = self
+        while known is not None:
+            yield known
+            known = known.otherwise
+
+    @property
+    def dispatched(self) -> int:
+        """How many calls machine code has answered."""
+        return self._before + sum([kind.uses for kind in self.kinds])
+
+    def let_go(self, kinds: Kinds) -> None:
+        """Let go of kinds that machine code knows no more."""
+        gone = [kind for kind in self.kinds if kinds.isdisjoint((kind,))]
+        self._before += sum([kind.uses for kind in gone])
+        self.kinds = [kind for kind in self.kinds if kind not in gone]
+
+    @property
+    def calls(self) -> int:
+        """How many calls there were."""
+        return self.uses + self.dispatched
+
+    def is_to_be_told(self) -> bool:
+        """Return whether enough calls of this kind in a row were answered in Python to tell machine code of it now."""
+        if self._seen != self.dispatched:
+            self._seen, self._waited = self.dispatched, 0
+        self._waited += 1
+        most = AGAIN_AFTER if self.kinds else DISPATCHED_AFTER
+        return self._waited >= most and self._waited & (self._waited - 1) == 0
+
+    def told(self, blobs: list[TBlob], call: Call, reach: Reach) -> Kind | None:
+        """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
+        than it can know.
+        """
+        tree = told_tree(self.leaves, self.build)
+        stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
+        if tree is None or stands is None or self.captured is None:
+            return None
+        result = Result(*tree, self.values)
+        kind = kind_of(call, in_force.get(), reach, stands, self.captured.written, result, self.again)
+        self.kinds += [] if kind is None else [kind]
+        return kind
+
+    def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
+        """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
+        fails: the function itself may know what to do then, and its lines are in what is told of the error.
+        """
+        captured, limits = self.captured, settings()
+        if captured is None:
+            self.plain = limits
+            return None
+        if limits is not self.runs and not self._may_run(captured, limits):
+            return None
+        with run.turn():
+            try:
+                return captured.run(blobs, limits, cells)
+            except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
+                if captured.may_be_repeated:
+                    return None
+                raise
+
+    def _may_run(self, captured: Captured, limits: Settings) -> bool:
+        """Return whether a schedule is to run under settings, and remember which these are."""
+        if asks_for_plain_calls(limits):
+            return False
+        if self._is_small(captured, limits):
+            self.plain = limits
+            return False
+        self.runs = limits
+        return True
+
+    def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
+        """Return the result of a call, and leave elsewhere what it does."""
+        if not self.leaves:
+            return rebuilt(self.build, ())
+        made = [face(blob) for blob in results]
+        for place in self.values:
+            valued(made[place])
+        if self.kinds:  # which take thin faces alone
+            made_thin((*made, *tensors))
+        if self.build is next:
+            return self.leaves[0](made, tensors, holders, cells)
+        tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])
+        if not self.left:
+            return tree
+        for left, value in zip(self.left, tree[1], strict=True):
+            left.put(holders, value)
+        return tree[0]
+
+    def why(self) -> str:
+        """Return why the next call runs the function, "" if it does not."""
+        limits = settings()
+        if self.reason or asks_for_plain_calls(limits):
+            return self.reason or ASKED
+        assert self.captured is not None
+        return SMALL if self._is_small(self.captured, limits) else ""
+
+    def _is_small(self, captured: Captured, limits: Settings) -> bool:
+        """Return whether library calls cost less: kernels that are to be found in Python, or in machine code, too."""
+        often = captured.pays_dispatched and self.uses > SMALL_AFTER
+        return captured.is_small and limits.engine == "auto" and not often

@@ -161,6 +161,12 @@ def test_rolled_arrays_are_broadcast(engine: str) -> None:
     agree(outer, array((24, 31)), array(31), array((24, 1)))
 
 
+def test_what_is_not_moved(engine: str) -> None:
+    """Axes of one element, whole turns, and no places."""
+    agree(lambda xp, u: xp.roll(u[:1, :1], (3, 2), axis=(0, 1)) * 2 + xp.roll(u[:1], 1, axis=0), array((5, 7)))
+    agree(lambda xp, u: xp.roll(u, 5, axis=0) + xp.roll(u, -14, axis=1) + xp.roll(u, 0, axis=0), array((5, 7)))
+
+
 def test_loops(engine: str) -> None:
     def waves(xp: Any, u: Any, v: Any) -> Any:
         for _ in range(20):

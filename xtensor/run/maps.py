@@ -38,7 +38,7 @@ def map_launch(
     strides, places: of its inputs and outputs. shifts: by so many places along each axis each operand is seen rolled,
     none of those that are not. Raises LacksError where generated code lacks a step.
     """
-    if any(map(any, shifts)):
+    if any([by % length for one in shifts for by, length in zip(one, shape, strict=False)]):
         nest = rolled_nest(shape, strides, strides[len(program.inputs)], shifts)
         boxes = [part for box in _map_boxes(nest, making.threads) for part in parts_between(box, nest)]
         return nest_launch(program, nest, shared_out(boxes, making.threads), places, scalars, making)

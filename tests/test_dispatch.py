@@ -19,6 +19,7 @@ from xtensor.calls import known as known_kinds
 from xtensor.calls import thin
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu.compile import host
+from xtensor.graph.number import Again
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler, and machine code answers no calls")
 
@@ -410,6 +411,28 @@ def test_numbers_that_do_not_fit() -> None:
         other = xt.fuse(lambda x, t: x * t)
         for t in (0.5, 1.5, 2.5, 3.5, 1e300, float("inf"), -0.0, float("nan")):
             np.testing.assert_array_equal(other(y, t).numpy(), (y * t).numpy())
+
+
+def test_interrupts_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while words are computed of numbers ends the call."""
+    fused = xt.fuse(lambda x, t: x * (t + 1))
+    for call in range(6):
+        fused(vector(), call * 0.5)
+    assert answered(fused)
+
+    own, begun = Again.of, []
+
+    def interrupted(self: Any, numbers: Any) -> Any:
+        if not begun:
+            begun.append(1)
+            raise KeyboardInterrupt
+        return own(self, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Again, "of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fused(vector(), 7.0)
+    by_machine_code(fused, vector(), 8.0)
 
 
 def test_numbers_elsewhere_are_told_in_python() -> None:

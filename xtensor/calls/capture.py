@@ -26,13 +26,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, is_value, small
 from ..tensor.trees import flatten, rebuilt
-from .dispatch import (
-    DISPATCHED_AFTER,
-    EXCHANGED_AFTER,
-    Call,
-    Kinds,
-    made_thin,
-)
+from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, Call, Kinds, made_thin
 from .given import Shared, holds_arrays
 from .known import Known, asks_for_plain_calls
 from .leaves import ways_of
@@ -126,7 +120,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._masks: list[tuple[int, ...]] = []
         self._shares = False
         self._fixed: set[int] = set()
-        self.dispatched, self._told_kinds = None, Kinds()
+        self.dispatched, self._dispatched_kinds = None, Kinds()
 
     def __repr__(self) -> str:
         return f"fuse({getattr(self._function, '__qualname__', repr(self._function))})"
@@ -184,7 +178,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._refused = ""
         signature, tensors, blobs, arrays, holders, numbers = found
         if self.dispatched is not None and self._reach is not None:
-            self.dispatched = self._told_kinds.words(self._reach)
+            self.dispatched = self._dispatched_kinds.words(self._reach)
         known = self._known.get(signature)
         cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
         mask: tuple[int, ...] = ()
@@ -198,7 +192,7 @@ class Fused(Dispatched, Generic[P, R]):
         if results is not None:
             result: R = known.rebuild(results, tensors, holders, cells)
             if known.is_to_be_told() and not arrays and (mask or not cells):
-                self._tell(known, blobs, Call(args, kwargs, tensors, holders, numbers, mask))
+                self._dispatch(known, blobs, Call(args, kwargs, tensors, holders, numbers, mask))
             return result
         if known.is_long:
             return self._call_long(known, args, kwargs)
@@ -207,7 +201,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._plain, self._last = known.plain, known
         return self._call_plainly(known.reason, args, kwargs)
 
-    def _tell(self, known: Known, blobs: list[TBlob], call: Call) -> None:
+    def _dispatch(self, known: Known, blobs: list[TBlob], call: Call) -> None:
         """Tell machine code of a kind that has come often, as far as it can know that."""
         if self._reach is None:
             return
@@ -215,9 +209,9 @@ class Fused(Dispatched, Generic[P, R]):
             exchange()
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
-            self._told_kinds.add(kind, before, self._reach)
-            self.dispatched = self._told_kinds.words(self._reach)
-            known.let_go(self._told_kinds)  # last: other threads may be asking those that were there
+            self._dispatched_kinds.add(kind, before, self._reach)
+            self.dispatched = self._dispatched_kinds.words(self._reach)
+            known.let_go(self._dispatched_kinds)  # last: other threads may be asking those that were there
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 
@@ -413,7 +407,7 @@ class Fused(Dispatched, Generic[P, R]):
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
         wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
-            others = [item for item in list(self._known.items()) if self._told_kinds.isdisjoint(item[1].kinds)]
+            others = [item for item in list(self._known.items()) if self._dispatched_kinds.isdisjoint(item[1].kinds)]
             oldest, forgotten = min(others, key=lambda item: item[1].used)
             self._known.pop(oldest, None)
             wasted = int(forgotten.used == forgotten.made)

@@ -37,9 +37,6 @@ SMALL_AFTER = 8
 # Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us.
 EXCHANGED_AFTER = 1024
 
-# What NumPy's flags say of an array that can be written.
-WRITEABLE = 0x400
-
 # Kinds of one function that machine code asks for.
 MOST_KINDS = 4
 
@@ -318,7 +315,7 @@ def _enter_memory(told: _Told) -> None:
         begin, (low, high) = blob.address, blob.span
         left = begin % ALIGNMENT if high - low >= STREAM_BYTES else -1
         lie = told.lengths(*native.shape, *native.strides)
-        kind = told.object(native.dtype), native.flags.num & WRITEABLE, native.ndim, lie
+        kind = told.object(native.dtype), native.flags.num & form.WRITEABLE, native.ndim, lie
         marked = int(not native.ndim and is_value(x))
         told.rows["tensors"].append((*kind, low - begin, high - begin, left, marked, 0, 0, 0, 0))
         spans.append((x, begin, low, high))

@@ -329,7 +329,7 @@ class _Key:
 def is_compared(x: Any) -> bool:
     """Return whether a constant is what others of its type are that equal it: 0.0 is not -0.0, and NaN is NaN."""
     kind = type(x)
-    return kind in _COMPARED or (kind is float and x and x == x)
+    return kind in _COMPARED or (kind is float and x != 0 and x == x)
 
 
 @lru_cache(maxsize=1024)

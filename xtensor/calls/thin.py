@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import wraps
 from itertools import count
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -63,8 +63,10 @@ class Dispatched:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._answer(*args, **kwargs)
 
-    def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Answer a call in Python, as each class does in its own way."""
 
 
 _doors: list[Door] = []

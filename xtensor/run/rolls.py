@@ -18,6 +18,7 @@ from .capture import Called, Evaluated, Spot
 from .factors import RESULT
 from .maps import map_launch
 from .native import Launch, Making, Place
+from .simplified import meet
 
 Steps = Sequence[Evaluated | Called]
 
@@ -84,7 +85,6 @@ class _Folding:
                 self._readers.setdefault(spot.root, []).append(at)
             for spot in gives:
                 self._writers.setdefault(spot.root, []).append(at)
-        self._spots = {spot.root: spot for step in steps for spot in _written(step)}
         self._sources: dict[int, Spot] = {}
 
     def steps(self) -> Steps:
@@ -130,17 +130,8 @@ class _Folding:
 
     def _stays(self, source: Spot, first: int, last: int) -> bool:
         """Return whether nothing is written to what a source shows from one step to another, by the last one either."""
-        for step in self._steps[first : last + 1]:
-            if any([self._meet(source, spot) for spot in _written(step)]):
-                return False
-        return True
-
-    def _meet(self, spot: Spot, other: Spot) -> bool:
-        """Return whether two spots may show the same bytes."""
-        low, high = spot.meta.layout.extent(spot.meta.dtype.itemsize)
-        other_low, other_high = other.meta.layout.extent(other.meta.dtype.itemsize)
-        begin, other_begin = self._begin(spot), self._begin(other)
-        return begin + low < other_begin + other_high and other_begin + other_low < begin + high
+        written = [spot for step in self._steps[first : last + 1] for spot in _written(step)]
+        return not meet([source], written, self._begin)
 
     def _reading(self, step: Evaluated | Called) -> Evaluated | Called:
         """Return a step that reads sources."""

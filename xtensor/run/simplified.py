@@ -143,28 +143,31 @@ class _Merging:
         if not again.issubset(given.values()):
             return None  # it would be overwritten before it was used
         others = [spot for spot in given.values() if spot not in made.values()]
-        if self._meet(others, made.values()):
+        if meet(others, made.values(), self._begin):
             return None
         needed = [number for number in same.values() if number in made]
         used = {spot for number, spot in taken.items() if spot in writes and _is_used_up(first, number, needed)}
         for write in [spot for spot in writes if spot not in again]:
-            if self._meet([write], [spot for spot in first.spots.values() if spot != write or spot not in used]):
+            rest = [spot for spot in first.spots.values() if spot != write or spot not in used]
+            if meet([write], rest, self._begin):
                 return None
         return same
 
-    def _meet(self, spots: Iterable[Spot], others: Iterable[Spot]) -> bool:
-        """Return whether any of some spots may show bytes that any of the others shows."""
-        theirs = [self._bytes(one) for one in others]
-        for low, high, lie, size in map(self._bytes, spots):
-            for other_low, other_high, other, other_size in theirs:
-                if low < other_high and other_low < high and lie.overlaps(other, size, other_size):
-                    return True
-        return False
 
-    def _bytes(self, spot: Spot) -> tuple[int, int, Layout, int]:
-        """Return the range of bytes that a spot shows, how it lies, and the size of its elements."""
-        lie, size = Layout(spot.meta.shape, spot.meta.layout.strides, self._begin(spot)), spot.meta.dtype.itemsize
-        return (*lie.extent(size), lie, size)
+def meet(spots: Iterable[Spot], others: Iterable[Spot], begin: Callable[[Spot], int]) -> bool:
+    """Return whether any of some spots may show bytes that any of the others shows. begin: as of `simplified`."""
+    theirs = [_bytes(one, begin) for one in others]
+    for low, high, lie, size in [_bytes(one, begin) for one in spots]:
+        for other_low, other_high, other, other_size in theirs:
+            if low < other_high and other_low < high and lie.overlaps(other, size, other_size):
+                return True
+    return False
+
+
+def _bytes(spot: Spot, begin: Callable[[Spot], int]) -> tuple[int, int, Layout, int]:
+    """Return the range of bytes that a spot shows, how it lies, and the size of its elements."""
+    lie, size = Layout(spot.meta.shape, spot.meta.layout.strides, begin(spot)), spot.meta.dtype.itemsize
+    return (*lie.extent(size), lie, size)
 
 
 def _domain(step: Evaluated) -> Shape | None:

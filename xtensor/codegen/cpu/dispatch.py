@@ -17,7 +17,7 @@ from .matching import matching
 
 def dispatch(at: Offsets) -> str:
     """Return the method: launch a kind that a call is of, else go to the door."""
-    done = (_made(at), _told(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _answered(), _method(at))
+    done = (_made(at), _entered(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _answered(), _method(at))
     return "".join((matching(at), *done))
 
 
@@ -67,7 +67,7 @@ drop:
 """
 
 
-def _told() -> str:
+def _entered() -> str:
     """Return @enter: enter where tensors begin; @count_writes: note that tensors are written."""
     move = f"""{row("moves", "%m", "number", "word")}{row("tensors", "%number", "begin")}\
   %told = getelementptr i64, ptr %run, i64 %word
@@ -204,7 +204,7 @@ fail:
 
 def _numbers() -> str:
     """Return @told_of: what is computed of the numbers that a kind is told, a new reference, null where that is to be
-    found otherwise; @tell: enter the words for the run.
+    found otherwise, or with an exception that is nobody's to answer, an interrupt; @tell: enter the words for the run.
     """
     number = f"""{row("given", "%n", "compared")}{load("x", "%y", "%n", "ptr")}\
   %is.told = icmp eq i64 %compared, {TOLD}
@@ -224,7 +224,7 @@ n.good:
 """
     return f"""
 define private ptr @told_of(ptr %kind, ptr %y) {{
-{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "PyErr_Clear", "None")}{table("given")}\
+{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "None")}{table("given")}\
 {word("numbers", kind="ptr")}{word("numbered")}\
   %place = alloca i64
   store i64 0, ptr %place
@@ -243,7 +243,7 @@ none:
   call void %Py_DecRef(ptr %told)
   ret ptr null
 failed:
-  call void %PyErr_Clear()
+  %expected = call i1 @refused()
   ret ptr null
 }}
 define private void @tell(ptr %kind, ptr %told) {{
@@ -296,7 +296,9 @@ fail:
 
 
 def _answered() -> str:
-    """Return @answered: what a call of a kind returns, which is told its numbers, if it is told any; null as above."""
+    """Return @answered: what a call of a kind returns, which is told its numbers, if it is told any, or null, as of
+    @launched.
+    """
     return f"""
 define private ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names) {{
 entry:

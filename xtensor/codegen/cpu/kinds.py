@@ -57,6 +57,9 @@ OF_DICT, OF_CELL, OF_LIST = 0, 1, 2
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62
 
+# What NumPy's flags say of an array that can be written.
+WRITEABLE = 0x400
+
 
 # ---- lines
 

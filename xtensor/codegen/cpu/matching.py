@@ -5,12 +5,10 @@ Each function here answers one question; @fits asks all of them. What tensors ar
 
 from __future__ import annotations
 
+from ...storage.pool import ALIGNMENT
 from .faces import Offsets, found, given, sure
-from .kinds import ANSWERS, APART, EQUAL, HEAD, OF_CELL, OF_LIST, ROWS, TOLD, over, row, same, table, word
+from .kinds import ANSWERS, APART, EQUAL, HEAD, OF_CELL, OF_LIST, ROWS, TOLD, WRITEABLE, over, row, same, table, word
 from .mailbox import load
-
-# What NumPy's flags say of an array that can be written, and a place where vectors begin.
-WRITEABLE, ALIGNMENT = 0x400, 64
 
 
 def matching(at: Offsets) -> str:

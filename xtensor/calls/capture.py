@@ -190,10 +190,9 @@ class Fused(Dispatched, Generic[P, R]):
         known.uses += 1
         results = known.results(blobs, cells)
         if results is not None:
-            result: R = known.rebuild(results, tensors, holders, cells)
-            if known.is_to_be_told() and not arrays and (mask or not cells):
+            if known.is_to_be_told() and not arrays and (mask or not cells):  # before anything is put elsewhere
                 self._dispatch(known, blobs, Call(args, kwargs, tensors, holders, numbers, mask))
-            return result
+            return cast(R, known.rebuild(results, tensors, holders, cells))
         if known.is_long:
             return self._call_long(known, args, kwargs)
         raises = self._strict and known.reason
@@ -207,6 +206,7 @@ class Fused(Dispatched, Generic[P, R]):
             return
         if known.calls >= EXCHANGED_AFTER:
             exchange()
+        made_thin(call.tensors)
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
             self._dispatched_kinds.add(kind, before, self._reach)

@@ -8,26 +8,25 @@ call that is of none of its kinds, in whatever way, is answered in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import CellType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..base.options import thin_closed
-from ..graph.number import KINDS, Again
+from ..graph.number import Again
 from ..plan.costs import STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
-from .given import MOST_ELEMENTS
+from .leaves import HOLDER
 from .numbers import Numbers
-from .reach import Reach, constant_of, form_of, is_plain, stays, wrapped
-from .signature import is_compared
+from .reach import Reach
+from .told import Told, UntoldError
 
 # Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
-# and did not answer; again after twice as many.
+# and did not answer, as for another object; after twice as many where it has answered fewer meanwhile.
 DISPATCHED_AFTER, AGAIN_AFTER = 16, 4
 
 # Calls that are looked up, one of many where arrays are so small that library calls cost less than kernels that are
@@ -42,12 +41,14 @@ MOST_KINDS = 4
 
 
 class Kind:
-    """A kind of calls. words: what machine code is told of it; held: what these point to."""
+    """A kind of calls. words: what machine code is told of it; held: what these point to; given: the objects and
+    functions, by their ids, that it is given and looks into.
+    """
 
-    __slots__ = ("held", "words")
+    __slots__ = ("given", "held", "words")
 
-    def __init__(self, words: Any, held: Any) -> None:
-        self.words, self.held = words, held
+    def __init__(self, words: Any, held: Any, given: tuple[int, ...]) -> None:
+        self.words, self.held, self.given = words, held, given
         words[_place("itself")] = id(self)
 
     @property
@@ -83,13 +84,14 @@ class Kinds:
         return self._all[0].words if is_known else None
 
     def add(self, kind: Kind, before: Sequence[Kind], reach: Reach) -> None:
-        """Add a kind, perhaps in the place of what was told of it before under the same options, and let go of the one
-        that was told of first if they are too many.
+        """Add a kind, perhaps in the place of what was told of it before under the same options and for the same
+        objects, and let go of the one that was told of first if they are too many.
         """
         others = self._all if self._reached == (reach.grown, reach.version) else []
         self._reached = reach.grown, reach.version
         options = _place("options")
-        stay = [one for one in others if one not in before or one.words[options] != kind.words[options]]
+        same = [one for one in before if one.words[options] == kind.words[options] and one.given == kind.given]
+        stay = [one for one in others if one not in same]
         following = [kind, *stay][:MOST_KINDS]
         for one, other in zip(following, [*following[1:], None], strict=True):
             one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
@@ -106,125 +108,6 @@ def made_thin(values: Iterable[Any]) -> bool:
     return found
 
 
-class _Told:
-    """What is told of a kind while it is put together. rows: of each table; held: what they point to; inside: the ids
-    of what was looked into; numbers: whether those among the arguments are told.
-    """
-
-    def __init__(self, reach: Reach, numbers: Iterator[bool]) -> None:
-        from ..codegen.cpu import kinds
-
-        self.form, self.reach, self.numbers = kinds, reach, numbers
-        self.inside, self._met = set[int](), set[int]()
-        self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds.TABLES}
-        self.head = dict.fromkeys(kinds.HEAD, 0)
-        self.held: list[Any] = []
-        self.natives: list[Any] = []
-        self._lists: list[int] = []
-
-    def object(self, x: Any) -> int:
-        """Return the word of an object, which is held."""
-        self.held.append(x)
-        return id(x)
-
-    def given(self, x: Any) -> bool:
-        """Enter an argument; return whether it is known what tells it from others."""
-        if type(x) is Tensor:
-            self.rows["given"].append((0, 0, len(self.natives)))
-            return self.tensor(x)
-        if type(x) in KINDS and next(self.numbers):
-            self.rows["given"].append((self.object(type(x)), self.form.TOLD, 0))
-            return True
-        compared = self.form.EQUAL if is_compared(x) else self.form.ITSELF
-        self.rows["given"].append((self.object(x), compared, 0))
-        return compared == self.form.EQUAL or (constant_of(x) is not None and is_plain(x))
-
-    def tensor(self, x: Tensor) -> bool:
-        """Enter a tensor; return whether it is a thin face."""
-        native = x.thin()
-        if native is None:
-            return False
-        self.natives.append((x, native))
-        return True
-
-    def place(self, place: Sequence[Any]) -> bool:
-        """Enter what is found by a name; return whether it is known what tells it from others."""
-        where, name, last, part, _ = place
-        is_cell = type(where) is CellType
-        if not is_cell and type(where) is not dict:
-            return False
-        try:
-            value = where.cell_contents if is_cell else where.get(name)
-        except ValueError:  # an empty cell
-            value = None
-        if part is not None and value is not last:
-            return False
-        way = self.form.OF_CELL if is_cell else self.form.OF_DICT
-        return self._found((self.object(where), self.object(name), way), value)
-
-    def _found(self, row: tuple[int, int, int], value: Any) -> bool:
-        """Enter what is found somewhere. row: how."""
-        if type(value) is Tensor:
-            self.rows["places"].append((*row, 0, 0, 0, 0, len(self.natives)))
-            return self.tensor(value)
-        is_own = type(value) is FunctionType and not is_plain(value)
-        form = [0 if one is None else self.object(one) for one in form_of(value)] if is_own else [0, 0, 0]
-        self.rows["places"].append((*row, self.object(value), *form, len(vars(value)) if is_own else 0))
-        if is_own:
-            return self._attributes(vars(value))
-        if stays(type(value)) and wrapped(value) is not None:  # another fused function, a gradient
-            return self._found(
-                (self.object(vars(value)), self.object("__wrapped__"), self.form.OF_DICT), wrapped(value)
-            )
-        constant = None if type(value) in (list, dict) else constant_of(value)
-        return self._inside(value) if constant is None or not is_plain(value) else True
-
-    def _inside(self, holder: Any) -> bool:
-        """Enter what a list, a dict or a module of a user's holds, once; return False for anything else."""
-        kind = type(holder)
-        if kind not in (list, dict, ModuleType):
-            return False
-        if id(holder) in self.inside:
-            return True
-        self.inside.add(id(holder))
-        held = vars(holder) if kind is ModuleType else holder
-        self.rows["spreads"].append((self.object(held), len(held)))
-        if kind is ModuleType:
-            return self._attributes(held)
-        keys = range(len(held)) if kind is list else [self.object(key) for key in held]
-        values, way = held if kind is list else held.values(), self.form.OF_LIST if kind is list else self.form.OF_DICT
-        known = kind is list or all(type(key) in (str, int) for key in held)
-        rows = zip(keys, values, strict=True)
-        return known and len(held) <= MOST_ELEMENTS and all(self._found((id(held), at, way), one) for at, one in rows)
-
-    def _attributes(self, own: dict[str, Any]) -> bool:
-        """Enter the attributes of a module or a function that can be looked up, once."""
-        if id(own) in self._met:
-            return True
-        self._met.add(id(own))
-        rows = [(self.object(name), value) for name, value in self.reach.own_of(own) if not stays(value)]
-        return all(self._found((self.object(own), at, self.form.OF_DICT), one) for at, one in rows)
-
-    def lengths(self, *numbers: int) -> int:
-        """Enter numbers of any count; return where they are, in words behind the tables."""
-        self._lists += numbers
-        return len(self._lists) - len(numbers)
-
-    def words(self) -> Any:
-        """Return all words in one piece of memory: the head, the tables, and lists of numbers."""
-        form = self.form
-        at = len(form.HEAD)
-        for name in form.TABLES:
-            self.head[name], self.head[f"{name}.rows"] = at, len(self.rows[name])
-            at += len(self.rows[name]) * len(form.ROWS[name])
-        self.head["overlaps"] += at
-        for name in ("tensors", "results"):
-            lie = form.ROWS[name].index("lie")
-            self.rows[name] = [(*row[:lie], row[lie] + at, *row[lie + 1 :]) for row in self.rows[name]]
-        rows = [number for name in form.TABLES for row in self.rows[name] for number in row]
-        return np.array([*self.head.values(), *rows, *self._lists], np.int64)
-
-
 class Call(NamedTuple):
     """A call that was answered in Python. tensors: that it reads; holders: what it looks into; numbers: that it finds;
     mask: where in its signature those are that it is told.
@@ -237,19 +120,16 @@ class Call(NamedTuple):
     numbers: Numbers
     mask: tuple[int, ...]
 
-    def told(self) -> list[bool] | None:
-        """Return of each number among the arguments whether it is told; None where others are."""
-        if any(one[0] in self.mask and (one[2] >= 0 or one[3] is not None) for one in self.numbers):
-            return None
-        return [one[0] in self.mask for one in self.numbers if one[2] < 0 and one[3] is None]
-
 
 class Result(NamedTuple):
-    """What a call returns: leaves and what makes it of them (see leaves.py); values: which results are values."""
+    """What a call returns: leaves and what makes it of them (see leaves.py); values: which results are values; itself:
+    the holders that are put into or returned, each the very one.
+    """
 
     leaves: Sequence[tuple[int, Any]]
     build: Any
     values: Sequence[int]
+    itself: Sequence[Any]
 
 
 def kind_of(
@@ -260,18 +140,17 @@ def kind_of(
     options: the object that says which are in force. written: the numbers of tensors that are written. again: what is
     computed of numbers.
     """
-    numbers = call.told()
-    if numbers is None:
-        return None
-    told = _Told(reach, iter(numbers))
-    if not all(map(told.given, (*call.args, *call.kwargs.values()))) or not all(map(told.place, reach.places)):
+    told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
+    try:
+        told.arguments((*call.args, *call.kwargs.values()))
+        told.places()
+    except UntoldError:
         return None
     both = zip(call.tensors, told.natives, strict=False)
     if len(call.tensors) != len(told.natives) or not all(x is y for x, (y, _) in both):
         return None
     if told.inside != set(map(id, call.holders)):
         return None
-    told.rows["spreads"] += [(told.object(spread), count) for spread, count, _ in reach.spreads]
     told.rows["written"] = [(number,) for number in written]
     _enter_memory(told)
     _enter_run(told, stands, result.values)
@@ -281,10 +160,9 @@ def kind_of(
         "names": told.object(tuple(call.kwargs)) if call.kwargs else 0,
         "positional": len(call.args),
         "build": result.build if type(result.build) is int else told.object(result.build),
-        "numbers": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
-        "numbered": sum(numbers),
+        "compute": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
     }
-    return Kind(told.words(), (told.held, stands))
+    return Kind(told.words(), (told.held, stands), told.looked_into())
 
 
 def _told_of(
@@ -295,19 +173,21 @@ def _told_of(
     return None if found is None else (packed(found), *[found[cell] for cell in cells])
 
 
-def _enter_leaves(told: _Told, leaves: Sequence[tuple[int, Any]]) -> list[int]:
+def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]]) -> list[int]:
     """Enter the leaves of a result; return the cells of those that are computed of numbers."""
     cells = [value for kind, value in leaves if kind == told.form.CELL]
     for kind, value in leaves:
         if kind == told.form.OBJECT:
             value = told.object(value)
+        elif kind == HOLDER:  # which is not held: it is there in each call of the kind
+            kind, value = told.form.OBJECT, id(value)
         elif kind == told.form.CELL:
             value = 1 + cells.index(value)
         told.rows["leaves"].append((kind, value))
     return cells
 
 
-def _enter_memory(told: _Told) -> None:
+def _enter_memory(told: Told) -> None:
     """Enter how arrays lie, and which of them overlap."""
     form, spans = told.form, []
     for x, native in told.natives:
@@ -327,7 +207,7 @@ def _enter_memory(told: _Told) -> None:
     told.head["overlaps"] = told.lengths(*cells)
 
 
-def _enter_run(told: _Told, stands: Standing, values: Sequence[int]) -> None:
+def _enter_run(told: Told, stands: Standing, values: Sequence[int]) -> None:
     """Enter the run: where it is told of tensors and results, and what these are."""
     told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted}
     told.rows["cells"] = [(word,) for word in stands.told[0]]

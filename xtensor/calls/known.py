@@ -57,7 +57,7 @@ class Known:
         self.made = self.used = 0
         self.uses = 1
         self.kinds: list[Kind] = []
-        self._before = self._seen = self._waited = 0
+        self._before = self._seen = self._waited = self._patience = 0
         self.again = Again([], [], [])
         self.otherwise: Known | None = None
 
@@ -85,24 +85,28 @@ class Known:
         return self.uses + self.dispatched
 
     def is_to_be_told(self) -> bool:
-        """Return whether enough calls of this kind in a row were answered in Python to tell machine code of it now."""
-        if self._seen != self.dispatched:
-            self._seen, self._waited = self.dispatched, 0
+        """Return whether enough calls of this kind were answered in Python to tell machine code of it now."""
+        most = self._patience or DISPATCHED_AFTER
         self._waited += 1
-        most = AGAIN_AFTER if self.kinds else DISPATCHED_AFTER
-        return self._waited >= most and self._waited & (self._waited - 1) == 0
+        if self._waited < most:
+            return False
+        answered, self._seen = self.dispatched - self._seen, self.dispatched
+        self._waited, self._patience = 0, AGAIN_AFTER if answered >= most else 2 * most
+        return True
 
     def told(self, blobs: list[TBlob], call: Call, reach: Reach) -> Kind | None:
         """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
         than it can know.
         """
-        tree = told_tree(self.leaves, self.build)
-        stands = None if tree is None or self.left or self.captured is None else self.captured.standing(blobs)
-        if tree is None or stands is None or self.captured is None:
+        stands = None if self.captured is None else self.captured.standing(blobs)
+        if stands is None or self.captured is None:
             return None
-        result = Result(*tree, self.values)
+        leaves, build, itself = told_tree(self.leaves, self.build, self.left, call.holders)
+        result = Result(leaves, build, self.values, itself)
         kind = kind_of(call, in_force.get(), reach, stands, self.captured.written, result, self.again)
-        self.kinds += [] if kind is None else [kind]
+        if kind is not None:
+            self._patience = self._patience if self.kinds else AGAIN_AFTER
+            self.kinds.append(kind)
         return kind
 
     def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
+from .rebound import Left
 
 Places = Mapping[int, int]
 
@@ -47,20 +48,41 @@ def ways_of(
     return ways
 
 
-def told_tree(leaves: Sequence[Any], build: Any) -> tuple[list[tuple[int, Any]], Any] | None:
-    """Return leaves and what makes a result of them as machine code takes them (codegen/cpu/dispatch.py); None where it
-    cannot. leaves: partials of the functions above.
+# What stands for a holder among the leaves that machine code is told, which know objects alone.
+HOLDER = -1
+
+
+def told_tree(
+    leaves: Sequence[Any], build: Any, left: Sequence[Left], holders: Sequence[Any]
+) -> tuple[list[tuple[int, Any]], Any, list[Any]]:
+    """Return leaves and what makes a result of them as machine code takes them (codegen/cpu/dispatch.py), and the
+    holders that it hands over as well. leaves: partials of the functions above; left: what is put elsewhere.
     """
     from ..codegen.cpu.kinds import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 
-    if not leaves:
-        return ([(OBJECT, None)], SINGLE) if rebuilt(build, ()) is None else None
     kinds = {result: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
-    if not all(leaf.func in kinds for leaf in leaves):
-        return None
-    told = [(kinds[leaf.func], leaf.args[0]) for leaf in leaves]
+    numbers = sorted({one.where for one in left if isinstance(one.where, int)})
+    held = [holders[number] for number in numbers]
+    told = [
+        (HOLDER, holders[leaf.args[0]]) if leaf.func is holder else (kinds[leaf.func], leaf.args[0]) for leaf in leaves
+    ]
+    itself = [*held, *[value for kind, value in told if kind == HOLDER]]
+    if left:
+        places = {number: place for place, number in enumerate(numbers)}
+        moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
+        return [*told, *[(HOLDER, one) for one in held]], partial(_put, build, moved, len(told)), itself
+    if not leaves and rebuilt(build, ()) is None:
+        return [(OBJECT, None)], SINGLE, itself
     if build is next:
-        return told, SINGLE
+        return told, SINGLE, itself
     tree = rebuilt(build, told)
     is_flat = type(tree) is tuple and len(tree) == len(told) and all(map(is_, tree, told))
-    return told, TUPLE if is_flat else partial(rebuilt, build)
+    return told, TUPLE if is_flat else partial(rebuilt, build), itself
+
+
+def _put(build: Any, left: Sequence[Left], count: int, leaves: Sequence[Any]) -> Any:
+    """Return a result, and put what is left elsewhere. count: of the leaves, behind which the holders are."""
+    result, values = rebuilt(build, leaves[:count])
+    for one, value in zip(left, values, strict=True):
+        one.put(leaves[count:], value)
+    return result

@@ -204,7 +204,7 @@ class _Key:
     def _whole(self, x: Any, given: bool) -> None:
         """Enter what is no constant: its elements or attributes."""
         kind: Any = type(x)
-        if _has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
+        if has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
             self._object(x, kind)
         elif isinstance(x, _ELEMENTS):
             self._elements(x, given)
@@ -243,7 +243,7 @@ class _Key:
         if not stays(kind):
             own: dict[str, Any] = getattr(x, "__dict__", {})
             self.reach.meet(kind)
-            self.holders.append(own)
+            self.holders += (own,) * hasattr(x, "__dict__")
             self._attributes(own)
             self._shared(kind, own)
         holder = -1 if issubclass(kind, (tuple, MappingProxyType, set, frozenset)) else len(self.holders)
@@ -333,7 +333,7 @@ def is_compared(x: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _has_attributes(kind: Any) -> bool:
+def has_attributes(kind: Any) -> bool:
     """Return whether objects of a class are what their attributes are."""
     others = (*_ELEMENTS, *_IDENTITIES, np.ndarray, MethodType, partial, property, staticmethod, classmethod)
     named = kind is object or getattr(kind, "draws", False) or _is_log(kind)

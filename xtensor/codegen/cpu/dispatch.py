@@ -10,7 +10,7 @@ Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's
 from __future__ import annotations
 
 from .faces import Offsets, found, given, store, sure
-from .kinds import ANSWERS, CELL, HEAD, RESULT, SINGLE, TENSOR, TOLD, TUPLE, over, row, table, word
+from .kinds import ANSWERS, CELL, HEAD, RESULT, SINGLE, TENSOR, TUPLE, over, row, table, word
 from .mailbox import load
 from .matching import matching
 
@@ -206,31 +206,27 @@ def _numbers() -> str:
     """Return @told_of: what is computed of the numbers that a kind is told, a new reference, null where that is to be
     found otherwise, or with an exception that is nobody's to answer, an interrupt; @tell: enter the words for the run.
     """
-    number = f"""{row("given", "%n", "compared")}{load("x", "%y", "%n", "ptr")}\
-  %is.told = icmp eq i64 %compared, {TOLD}
-  br i1 %is.told, label %n.take, label %n.good
-n.take:
-{load("at", "%place", 0)}\
-  %after = add i64 %at, 1
-  store i64 %after, ptr %place
-  call void %Py_IncRef(ptr %x)
-  %failure = call i32 %PyTuple_SetItem(ptr %t, i64 %at, ptr %x)
-  br label %n.good
-n.good:
+    hold = f"""{row("numbers", "%h", "found*")}\
+  call void %Py_IncRef(ptr %found)
+  %h.to = getelementptr ptr, ptr %held, i64 %h
+  store ptr %found, ptr %h.to
+"""
+    number = f"""{load("x", "%held", "%n", "ptr")}\
+  %failure = call i32 %PyTuple_SetItem(ptr %t, i64 %n, ptr %x)
 """
     cell = f"""{row("cells", "%c", "word")}{load("bits", "%bytes", "%c")}\
   %to = getelementptr i64, ptr %run, i64 %word
   store i64 %bits, ptr %to
 """
     return f"""
-define private ptr @told_of(ptr %kind, ptr %y) {{
-{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "None")}{table("given")}\
-{word("numbers", kind="ptr")}{word("numbered")}\
-  %place = alloca i64
-  store i64 0, ptr %place
-{found("t", "%PyTuple_New(i64 %numbered)", "fill", "failed")}\
-{over("n", "%given.rows", number)}\
-  %told = call ptr @call(ptr %numbers, ptr %t, ptr null)
+define private ptr @told_of(ptr %kind) {{
+{given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef", "Py_DecRef", "None")}{table("numbers")}\
+{word("compute", kind="ptr")}\
+  %held = alloca ptr, i64 %numbers.rows
+{over("h", "%numbers.rows", hold)}\
+{found("t", "%PyTuple_New(i64 %numbers.rows)", "fill", "full")}\
+{over("n", "%numbers.rows", number)}\
+  %told = call ptr @call(ptr %compute, ptr %t, ptr null)
   call void %Py_DecRef(ptr %t)
   %raised = icmp eq ptr %told, null
   br i1 %raised, label %failed, label %computed
@@ -242,6 +238,9 @@ give:
 none:
   call void %Py_DecRef(ptr %told)
   ret ptr null
+full:
+  call void @dropped(ptr %held, i64 0, i64 %numbers.rows)
+  br label %failed
 failed:
   %expected = call i1 @refused()
   ret ptr null
@@ -302,11 +301,11 @@ def _answered() -> str:
     return f"""
 define private ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names) {{
 entry:
-{given("Py_DecRef")}{word("numbers", kind="ptr")}\
-  %tells = icmp ne ptr %numbers, null
+{given("Py_DecRef")}{word("compute", kind="ptr")}\
+  %tells = icmp ne ptr %compute, null
   br i1 %tells, label %numbered, label %go
 numbered:
-{found("told", "@told_of(ptr %kind, ptr %y)", "again", "no")}\
+{found("told", "@told_of(ptr %kind)", "again", "no")}\
   %still = call i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names)
   br i1 %still, label %go, label %drop
 drop:

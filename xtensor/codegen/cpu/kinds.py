@@ -8,33 +8,41 @@ from __future__ import annotations
 
 from .mailbox import load
 
-# The words of a kind. itself: the object that keeps all that they point to; next: another kind's words, or 0; uses: how
-# often it was launched; numbers: of a kind that is told numbers, what computes of a tuple of them a tuple, of words for
-# the run, as bytes, and of objects for the result, or None; numbered: how many it is told; options: the object that the
-# options in force are; names: a tuple of the arguments' names, or 0; positional: how many have none; overlaps: the
-# first word of a table of how memory overlaps, for each tensor with each one before it. run: a run of the driver's;
-# driver: the machine code; noted: where a failure is noted, or 0; build: SINGLE, TUPLE, or a function that makes the
-# result of a tuple. Of each table, its first word and its rows.
-TABLES = ("spreads", "given", "places", "tensors", "written", "moves", "cells", "results", "leaves")
+# The words of a kind. itself: the object that keeps what they point to; next: another kind's words, or 0; uses: how
+# often it was launched; compute: of a kind that is told numbers, what computes of a tuple of them a tuple, of words
+# for the run, as bytes, and of objects for the result, or None; options: the object that the options in force are;
+# names: a tuple of the arguments' names, or 0; positional: how many arguments have none; given: how many there are;
+# first: the part that is the first one; overlaps: the first word of a table of how memory overlaps, for each tensor
+# with each one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or
+# 0; build: SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
+TABLES = (
+    *("spreads", "parts", "places", "numbers", "wholes"),
+    *("tensors", "written", "moves", "cells", "results", "leaves"),
+)
 HEAD = (
-    *("itself", "next", "uses", "numbers", "numbered", "options", "names", "positional", "overlaps"),
+    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "overlaps"),
     *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )
 SINGLE, TUPLE = 0, 1
 
-# The rows of tables. spreads: something and its length. given: a constant, or null for a tensor, how others are
-# compared with it, and the tensor's number. places: where something is found, under which name, and in which way; what
-# that is, or null for a tensor; of a function, what it has; the tensor's number, or how many attributes a function has.
-# tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its lowest and
-# behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was found in this
-# call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it begins. cells:
-# words of the run that numbers tell. results: what an array is to have, whether it is a value, and the word that tells
-# where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or an object.
+# The rows of tables. spreads: something and its length. parts: of arguments, and of what is found, in the order in
+# which one comes to them: a constant, or null for a tensor; how others are compared with it; the tensor's number, or
+# how many elements there are, whose rows follow; where it is noted. places: where something is found, under which
+# name, and in which way; what that is, or null for a tensor, how it is compared, and with what else. numbers: those
+# that are told, as they were found in this call. wholes: lists and dicts, of which no two are one, as they were
+# found. tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its
+# lowest and behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was
+# found in this call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it
+# begins. cells: words of the run that numbers tell. results: what an array is to have, whether it is a value, and the
+# word that tells where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or
+# an object.
 ROWS = {
     "spreads": ("whole", "length"),
-    "given": ("constant", "compared", "number"),
-    "places": ("where", "name", "way", "constant", "code", "defaults", "kwdefaults", "number"),
+    "parts": ("constant", "compared", "number", "noted"),
+    "places": ("where", "name", "way", "constant", "compared", "number", "one", "other", "third"),
+    "numbers": ("found",),
+    "wholes": ("found",),
     "tensors": (
         *("dtype", "writeable", "axes", "lie", "low", "high", "left", "is.value"),
         *("object", "begin", "lowest", "highest"),
@@ -47,12 +55,15 @@ ROWS = {
 }
 RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
 
-# How arguments are compared with a constant: only itself will do; what equals it, and has its type; a number whose type
-# it is, and which is told.
-ITSELF, EQUAL, TOLD = 0, 1, 2
+# How something is compared with a constant: only itself will do; what equals it, and has its type; a number whose type
+# it is, and which is told; a tuple, list or dict of that type, with so many elements, each like its part. In places
+# alone: parts, from one with a number on; itself, a function with its code, defaults and named defaults, and so many
+# attributes; itself, of a type, and so many elements; itself, an object of a type, with a dict of so many attributes.
+ITSELF, EQUAL, TOLD, OF_TUPLE, OF_LIST, OF_DICT, PARTS, FUNCTION, SIZED, WITH_DICT = range(10)
 
-# The ways: the value of a key in a dict, the content of a cell, the element of a list with a number.
-OF_DICT, OF_CELL, OF_LIST = 0, 1, 2
+# The ways: the value of a key in a dict, the content of a cell, the element of a list with a number, where it is sought
+# itself, and whether a dict has a key.
+IN_DICT, IN_CELL, IN_LIST, ITS_PLACE, HAS_KEY = range(5)
 
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62

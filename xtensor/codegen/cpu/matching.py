@@ -7,14 +7,38 @@ from __future__ import annotations
 
 from ...storage.pool import ALIGNMENT
 from .faces import Offsets, found, given, sure
-from .kinds import ANSWERS, APART, EQUAL, HEAD, OF_CELL, OF_LIST, ROWS, TOLD, WRITEABLE, over, row, same, table, word
+from .kinds import (
+    ANSWERS,
+    APART,
+    EQUAL,
+    FUNCTION,
+    HAS_KEY,
+    HEAD,
+    IN_CELL,
+    IN_LIST,
+    ITS_PLACE,
+    OF_DICT,
+    OF_LIST,
+    OF_TUPLE,
+    PARTS,
+    ROWS,
+    SIZED,
+    TOLD,
+    WITH_DICT,
+    WRITEABLE,
+    over,
+    row,
+    same,
+    table,
+    word,
+)
 from .mailbox import load
 
 
 def matching(at: Offsets) -> str:
     """Return the functions that ask."""
-    parts = (_plain(), _state(), _tensor(at), _constants(), _finding(at), _places(), _memory(), _writing(), _fits())
-    return "".join(parts)
+    values = (_plain(), _tensor(at), _constants(), _parts(), _given(), _finding(), _forms(at), _found(), _places())
+    return "".join((*values, _state(), _memory(), _writing(), _fits()))
 
 
 def _plain() -> str:
@@ -139,48 +163,148 @@ note:
 
 def _constants() -> str:
     """Return @constant_fits: whether something is a constant, or one of its type that equals it where that will do;
-    @given_fit: whether arguments are what a kind was given.
+    @number_fits: whether it is a number of a type, which is then noted.
     """
-    argument = f"""{row("given", "%n", "constant*", "compared", "number")}{load("x", "%y", "%n", "ptr")}\
-  %is.tensor = icmp eq ptr %constant, null
-  br i1 %is.tensor, label %n.tensor, label %n.constant
-n.tensor:
-{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %x)", "n.lies", "no")}\
-  br label %n.good
-n.constant:
-{sure("told", "@constant_fits(ptr %x, ptr %constant, i64 %compared)", "n.told", "no")}\
-  br label %n.good
-n.good:
-"""
     return f"""
 define private i1 @constant_fits(ptr %x, ptr %constant, i64 %compared) {{
   %itself = icmp eq ptr %x, %constant
   br i1 %itself, label %yes, label %other
 other:
 {load("its.type", "%x", 1, "ptr")}{load("own.type", "%constant", 1, "ptr")}\
-  switch i64 %compared, label %no [ i64 {EQUAL}, label %type
-                                    i64 {TOLD}, label %number ]
-number:
-  %is.one = icmp eq ptr %its.type, %constant
-  br i1 %is.one, label %yes, label %no
+  %may.equal = icmp eq i64 %compared, {EQUAL}
+  br i1 %may.equal, label %type, label %no
 type:
 {same("typed", "%its.type", "%own.type", "compare", "ptr")}\
   %alike = call i1 @equals(ptr %x, ptr %constant)
   br i1 %alike, label %yes, label %no
 yes:
 {ANSWERS}\
-define private i1 @given_fit(ptr %kind, ptr %y) {{
-{table("given")}{over("n", "%given.rows", argument)}\
+define private i1 @number_fits(ptr %kind, ptr %x, ptr %type, i64 %noted) {{
+{table("numbers")}{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%type", "note", "ptr")}\
+  %to = getelementptr ptr, ptr %numbers.table, i64 %noted
+  store ptr %x, ptr %to
 {ANSWERS}"""
 
 
-def _finding(at: Offsets) -> str:
-    """Return @found_at: what is found in some way; @form_fits: whether a function still has what a row says."""
+def _parts() -> str:
+    """Return @part_fits: whether something is like the part that a cursor is at, which then is behind all of it."""
+    tuple_part = """  %tuple.one = call ptr %PyTuple_GetItem(ptr %x, i64 %t)
+  %tuple.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %tuple.one)
+  br i1 %tuple.fits, label %t.good, label %no
+t.good:
+"""
+    list_part = """  %list.one = call ptr %PyList_GetItem(ptr %x, i64 %l)
+  %list.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %list.one)
+  br i1 %list.fits, label %l.good, label %no
+l.good:
+"""
+    dict_part = """  %more = call i32 %PyDict_Next(ptr %x, ptr %at, ptr %key.at, ptr %value.at)
+  %is.more = icmp ne i32 %more, 0
+  br i1 %is.more, label %d.key, label %no
+d.key:
+  %key = load ptr, ptr %key.at
+  %key.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %key)
+  br i1 %key.fits, label %d.value, label %no
+d.value:
+  %value = load ptr, ptr %value.at
+  %value.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %value)
+  br i1 %value.fits, label %d.good, label %no
+d.good:
+"""
+    return f"""
+define private i1 @part_fits(ptr %kind, ptr %cursor, ptr %x) {{
+{given("PyTuple_Size", "PyList_Size", "PyDict_Size", "PyTuple_GetItem", "PyList_GetItem", "PyDict_Next")}\
+{table("parts")}{table("wholes")}\
+  %at = alloca i64
+  %key.at = alloca ptr
+  %value.at = alloca ptr
+  %n = load i64, ptr %cursor
+  %n.next = add i64 %n, 1
+  store i64 %n.next, ptr %cursor
+{row("parts", "%n", "constant*", "compared", "number", "noted")}\
+  %is.tensor = icmp eq ptr %constant, null
+  br i1 %is.tensor, label %tensor, label %other
+tensor:
+  %lies = call i1 @tensor_fits(ptr %kind, i64 %number, ptr %x)
+  ret i1 %lies
+other:
+  %is.whole = icmp ugt i64 %compared, {TOLD}
+  br i1 %is.whole, label %whole, label %single
+single:
+  %is.told = icmp eq i64 %compared, {TOLD}
+  br i1 %is.told, label %told, label %compare
+told:
+  %is.number = call i1 @number_fits(ptr %kind, ptr %x, ptr %constant, i64 %noted)
+  ret i1 %is.number
+compare:
+  %as.told = call i1 @constant_fits(ptr %x, ptr %constant, i64 %compared)
+  ret i1 %as.told
+whole:
+{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%constant", "open", "ptr")}\
+  switch i64 %compared, label %no [ i64 {OF_TUPLE}, label %tuple
+                                    i64 {OF_LIST}, label %list
+                                    i64 {OF_DICT}, label %dict ]
+tuple:
+  %tuple.size = call i64 %PyTuple_Size(ptr %x)
+{same("tuple.long", "%tuple.size", "%number", "tuple.parts")}{over("t", "%number", tuple_part)}\
+  ret i1 true
+list:
+  %list.size = call i64 %PyList_Size(ptr %x)
+{same("list.long", "%list.size", "%number", "list.note")}\
+  %list.to = getelementptr ptr, ptr %wholes.table, i64 %noted
+  store ptr %x, ptr %list.to
+{over("l", "%number", list_part)}\
+  ret i1 true
+dict:
+  %dict.size = call i64 %PyDict_Size(ptr %x)
+{same("dict.long", "%dict.size", "%number", "dict.note")}\
+  %dict.to = getelementptr ptr, ptr %wholes.table, i64 %noted
+  store ptr %x, ptr %dict.to
+  store i64 0, ptr %at
+{over("d", "%number", dict_part)}\
+  br label %yes
+yes:
+{ANSWERS}"""
+
+
+def _given() -> str:
+    """Return @given_fit: whether arguments are what a kind was given; @wholes_apart: whether no two of the lists and
+    dicts that were found are one.
+    """
+    argument = """  %y.at = getelementptr ptr, ptr %y, i64 %n
+  %x = load ptr, ptr %y.at
+  %is.like = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %x)
+  br i1 %is.like, label %n.good, label %no
+n.good:
+"""
+    other = f"""{row("wholes", "%j", "found*", suffix=".j")}\
+  %one = icmp eq ptr %found.i, %found.j
+  br i1 %one, label %no, label %j.good
+j.good:
+"""
+    whole = row("wholes", "%i", "found*", suffix=".i") + over("j", "%i", other)
+    return f"""
+define private i1 @given_fit(ptr %kind, ptr %y) {{
+{word("given", "first")}\
+  %cursor = alloca i64
+  store i64 %first, ptr %cursor
+{over("n", "%given", argument)}\
+{ANSWERS}\
+define private i1 @wholes_apart(ptr %kind) {{
+{table("wholes")}{over("i", "%wholes.rows", whole)}\
+{ANSWERS}"""
+
+
+def _finding() -> str:
+    """Return @found_at: what is found in some way."""
     return f"""
 define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
-{given("None", "PyCell_Get", "PyDict_GetItemWithError", "PyList_GetItem", "Py_DecRef", "PyErr_Clear")}\
-  switch i64 %way, label %find [ i64 {OF_CELL}, label %look
-                                 i64 {OF_LIST}, label %count ]
+{given("None", "True", "PyCell_Get", "PyDict_GetItemWithError", "PyList_GetItem", "Py_DecRef", "PyErr_Clear")}\
+  switch i64 %way, label %find [ i64 {IN_CELL}, label %look
+                                 i64 {IN_LIST}, label %count
+                                 i64 {ITS_PLACE}, label %itself ]
+itself:
+  ret ptr %where
 count:
   %number = ptrtoint ptr %name to i64
   %element = call ptr %PyList_GetItem(ptr %where, i64 %number)
@@ -200,13 +324,21 @@ find:
   %missing = icmp eq ptr %value, null
   br i1 %missing, label %clear, label %there
 there:
-  ret ptr %value
+  %asks = icmp eq i64 %way, {HAS_KEY}
+  %answer = select i1 %asks, ptr %True, ptr %value
+  ret ptr %answer
 clear:
   call void %PyErr_Clear()
   br label %nothing
 nothing:
   ret ptr %None
 }}
+"""
+
+
+def _forms(at: Offsets) -> str:
+    """Return @form_fits: whether a function still has what a row says; @object_fits: whether an object does."""
+    return f"""
 define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
 {given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
   %its.code = call ptr %PyFunction_GetCode(ptr %function)
@@ -227,26 +359,79 @@ compare:
   %attributes = phi i64 [0, %none], [%size, %count]
 {same("as.many", "%attributes", "%many", "yes")}\
 {ANSWERS}\
+define private i1 @object_fits(ptr %x, ptr %type, ptr %own, i64 %many) {{
+{given("PyObject_GenericGetDict", "PyDict_Size", "Py_DecRef", "PyErr_Clear")}\
+{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%type", "type.good", "ptr")}\
+  %its.dict = call ptr %PyObject_GenericGetDict(ptr %x, ptr null)
+  %bare = icmp eq ptr %its.dict, null
+  br i1 %bare, label %none, label %some
+none:
+  call void %PyErr_Clear()
+  br label %no
+some:
+  call void %Py_DecRef(ptr %its.dict)
+{same("its.own", "%its.dict", "%own", "count", "ptr")}\
+  %size = call i64 %PyDict_Size(ptr %own)
+{same("as.many", "%size", "%many", "yes")}\
+{ANSWERS}"""
+
+
+def _found() -> str:
+    """Return @found_fits: whether what is found in a place is what a row says, by its fields."""
+    return f"""
+define private i1 @found_fits(ptr %kind, ptr %x, ptr %constant, i64 %compared, i64 %number, ptr %one, ptr %other,
+    ptr %third) {{
+{given("PyObject_Size")}\
+  %cursor = alloca i64
+  %is.tensor = icmp eq ptr %constant, null
+  br i1 %is.tensor, label %tensor, label %more
+tensor:
+  %lies = call i1 @tensor_fits(ptr %kind, i64 %number, ptr %x)
+  ret i1 %lies
+more:
+  switch i64 %compared, label %compare [ i64 {TOLD}, label %told
+                                         i64 {PARTS}, label %parts
+                                         i64 {FUNCTION}, label %function
+                                         i64 {SIZED}, label %sized
+                                         i64 {WITH_DICT}, label %object ]
+compare:
+  %as.told = call i1 @constant_fits(ptr %x, ptr %constant, i64 %compared)
+  ret i1 %as.told
+told:
+  %is.number = call i1 @number_fits(ptr %kind, ptr %x, ptr %constant, i64 %number)
+  ret i1 %is.number
+parts:
+  store i64 %number, ptr %cursor
+  %like = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %x)
+  ret i1 %like
+function:
+{same("own.function", "%x", "%constant", "form", "ptr")}\
+  %formed = call i1 @form_fits(ptr %x, ptr %one, ptr %other, ptr %third, i64 %number)
+  ret i1 %formed
+sized:
+{same("own.whole", "%x", "%constant", "type", "ptr")}\
+{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%one", "measure", "ptr")}\
+  %size = call i64 %PyObject_Size(ptr %x)
+{same("as.long", "%size", "%number", "yes")}\
+  ret i1 true
+object:
+{same("own.object", "%x", "%constant", "open", "ptr")}\
+  %as.before = call i1 @object_fits(ptr %x, ptr %one, ptr %other, i64 %number)
+  ret i1 %as.before
+no:
+  ret i1 false
+}}
 """
 
 
 def _places() -> str:
     """Return @places_fit: whether a kind's names stand for what they stood for."""
-    fields = [name if name in ("way", "number") else f"{name}*" for name in ROWS["places"]]
+    fields = [name if name in ("way", "compared", "number") else f"{name}*" for name in ROWS["places"]]
+    values = "ptr %constant, i64 %compared, i64 %number, ptr %one, ptr %other, ptr %third"
     place = f"""{row("places", "%p", *fields)}\
   %value = call ptr @found_at(ptr %where, ptr %name, i64 %way)
-  %is.tensor = icmp eq ptr %constant, null
-  br i1 %is.tensor, label %p.tensor, label %p.constant
-p.tensor:
-{sure("lies", "@tensor_fits(ptr %kind, i64 %number, ptr %value)", "p.lies", "no")}\
-  br label %p.good
-p.constant:
-{same("itself", "%value", "%constant", "p.itself", "ptr")}\
-  %plain = icmp eq ptr %code, null
-  br i1 %plain, label %p.good, label %p.function
-p.function:
-{sure("formed", "@form_fits(ptr %value, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %number)", "p.formed", "no")}\
-  br label %p.good
+  %is.same = call i1 @found_fits(ptr %kind, ptr %value, {values})
+  br i1 %is.same, label %p.good, label %no
 p.good:
 """
     return f"""
@@ -298,7 +483,8 @@ define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
 {sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "state", "no")}\
 {sure("same.state", "@state_fits(ptr %kind)", "arguments", "no")}\
 {sure("given", "@given_fit(ptr %kind, ptr %y)", "finds", "no")}\
-{sure("found", "@places_fit(ptr %kind)", "lies", "no")}\
+{sure("found", "@places_fit(ptr %kind)", "wholes", "no")}\
+{sure("single", "@wholes_apart(ptr %kind)", "lies", "no")}\
 {sure("apart", "@overlaps_fit(ptr %kind)", "writes", "no")}\
 {sure("free", "@can_be_written(ptr %kind)", "yes", "no")}\
 {ANSWERS}"""

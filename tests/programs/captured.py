@@ -3,7 +3,8 @@
 It is called three times, with other elements each time, with numbers among its arguments five times, with others each
 time; its results and what it did to its arguments must be NumPy's. Of every other program the arguments are tensors, of
 the others NumPy arrays: arguments, in a list that is one, or found in a dict. In the mode "dispatched" all are tensors,
-the program finds the namespace as functions of users' do, and machine code is told of its calls as soon as it can be.
+some in a list, a dict or an object, which gets the results as well; the program finds the namespace as functions of
+users' do, and machine code is told of its calls as soon as it can be.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ MODES: dict[str, dict[str, Any]] = {
 HELPED = ("diagonal", "pick", "apart", "host", "force")
 HELPERS = re.compile(rf"\bxp\.({'|'.join(HELPED)})\(")
 WAYS = ("tensors", "arrays", "tensors", "in a list", "tensors", "found")
+PLAIN_WAYS = ("tensors", "in a list", "in an object", "in a dict", "tensors")
 CALLS = 3
 NUMBERS = {"n0": "({0} * 3 + 2) % 5", "n1": "{0} * 0.5 + 1.5"}  # by the call
 MOST_CALLS = 5  # of one program, by whoever calls it
@@ -45,6 +47,10 @@ BINDING = re.compile(r"(v\d+) = (.*)")
 CAST = re.compile(r"v\d+ = xp\.astype\((v\d+), xp\.(\w+),")
 ASSIGNED = re.compile(r"(v\d+)\[.*\] = xp\.apart\((v\d+)\)$")
 IMPURE = re.compile(r"data\(|host|full|zeros|ones|\] [^=]?=|^del|^v\d+ [^=]+= |force")
+
+
+class Held:
+    """An object that has the arguments of a program."""
 
 
 def parted(lines: list[str]) -> tuple[list[str], list[str]]:
@@ -277,11 +283,15 @@ def _fused(makers: list[str], body: list[str], way: str, *, is_plain: bool) -> t
     names, told = arguments(makers), [line.partition(" ")[0] for line in numbers_of(body, 0)]
     first = {
         "in a list": [f"{', '.join(names)}, = held"],
+        "in a dict": [f"{name} = held['{name}']" for name in names],
+        "in an object": [f"{name} = held.{name}" for name in names],
         "found": [f"{name} = xp.asarray(FOUND['{name}'])" for name in names],
     }
-    own = {"in a list": ["held"], "found": []}.get(way, names)
+    own = names if way == "tensors" else [] if way == "found" else ["held"]
     may_raise = failing(tuple(makers), tuple(body))
     lines = returning(names + own, body)
+    if way == "in an object":
+        lines.insert(-1, "held.kept = found")
     program = function_of(own + told, body, lines, first.get(way, ()), failing=may_raise, is_plain=is_plain)
     return xt.fuse(program), program.__globals__["FOUND"]
 
@@ -294,7 +304,9 @@ def difference(lines: list[str], mode: str) -> str | None:
         return None
     told = [line.partition(" ")[0] for line in numbers_of(body, 0)]
     is_plain = mode == "dispatched"
-    way = "tensors" if is_plain else WAYS[len(body) % len(WAYS)]
+    ways = PLAIN_WAYS if is_plain else WAYS
+    way = ways[len(body) % len(ways)]
+    held = Held()
     with xt.options(**MODES[mode]), quiet(), dispatched() if is_plain else nullcontext():
         fused, found_in = _fused(makers, body, way, is_plain=is_plain)
         for call in range(MOST_CALLS if told or is_plain else CALLS):
@@ -303,9 +315,16 @@ def difference(lines: list[str], mode: str) -> str | None:
             for line in other_elements(makers, call) + numbers_of(body, call):
                 mine.step(line)
             args = [mine.names[name] for name in names]
-            args = args if way == "tensors" else [np.array(x, copy=True) for x in args]
+            args = args if is_plain or way == "tensors" else [np.array(x, copy=True) for x in args]
             found_in.update(zip(names, args, strict=True))
-            given_as = {"in a list": [list(args)], "found": []}.get(way, args)
+            vars(held).update(zip(names, args, strict=True))
+            given_as = {
+                "tensors": args,
+                "in a list": [list(args)],
+                "in a dict": [dict(zip(names, args, strict=True))],
+                "in an object": [held],
+                "found": [],
+            }[way]
             try:
                 found = fused(*given_as, *[mine.names[name] for name in told])
             except Exception as error:

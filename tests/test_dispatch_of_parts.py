@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -308,6 +308,84 @@ def test_an_object_in_the_place_of_another() -> None:
         for _ in range(3):
             same(fused(one), other.plain())
         del one
+
+
+@dataclass(frozen=True)
+class Frozen:
+    u: Any
+    t: float
+    name: str = "some"
+
+    def scaled(self) -> Any:
+        return self.u * 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted(Frozen):
+    v: Any = None
+
+
+@pytest.mark.parametrize("kind", [Frozen, Slotted])
+def test_states_that_are_made_anew(kind: Any) -> None:
+    """Dataclasses whose objects come one after the other."""
+
+    def step(s: Any, dt: float) -> Any:
+        return replace(s, u=s.scaled() * 0.5 + dt * (s.u * s.t), t=s.t + dt)
+
+    fused, s = xt.fuse(step), kind(vector(), 0.0)
+    for call in range(16):
+        expected = step(s, 0.5)
+        if call < 6 or kind is Slotted:
+            s = fused(s, 0.5)
+        else:
+            s = by_machine_code(fused, s, 0.5)
+        assert type(s) is kind
+        assert (s.t, s.name) == (expected.t, "some")
+        same(s.u, expected.u)
+    for other in (replace(s, name="other"), replace(s, t=1), replace(s, u=vector(n=3)), Frozen(s.u, 1.0, "text")):
+        expected = step(other, 0.5)
+        found = by_python(fused, other, 0.5)
+        same(found.u, expected.u)
+        assert (found.t, found.name) == (expected.t, expected.name)
+
+
+def test_objects_take_turns_without_being_told_apart() -> None:
+    class Layer:
+        def __init__(self, seed: int) -> None:
+            self.w, self.b, self.hidden = vector(seed), vector(seed + 1), seed
+
+        @xt.fuse
+        def forward(self, x: xt.Tensor) -> Any:
+            return x * self.w + self.b
+
+    layers, forward = [Layer(seed) for seed in range(8)], vars(Layer)["forward"]
+    for layer in [*layers, layers[0]]:  # whose weights become thin in a call that Python answers
+        layer.forward(vector())
+    for layer in layers:
+        same(by_machine_code(forward, layer, vector(3)), vector(3).numpy() * layer.w.numpy() + layer.b.numpy())
+    layers[0].more = 1  # type: ignore[attr-defined]
+    same(by_python(forward, layers[0], vector(3)), vector(3).numpy() * layers[0].w.numpy() + layers[0].b.numpy())
+    layers[1].forward = 3  # type: ignore[method-assign,assignment]
+    same(by_python(forward, layers[1], vector(3)), vector(3).numpy() * layers[1].w.numpy() + layers[1].b.numpy())
+
+
+def test_objects_that_know_each_other() -> None:
+    class Node:
+        def __init__(self, seed: int, parent: Any = None) -> None:
+            self.w, self.parent, self.children = vector(seed), parent, []
+
+    root = Node(0)
+    root.children += [Node(1, root), Node(2, root)]
+
+    def total(node: Any) -> Any:
+        return node.w + sum(child.w * child.parent.w for child in node.children)
+
+    fused = known(total, root)
+    same(by_machine_code(fused, root), total(root))
+    root.children[0].w = vector(9)
+    same(by_machine_code(fused, root), total(root))
+    root.children[0].parent = Node(5)
+    same(fused(root), total(root))
 
 
 def test_properties_and_static_methods() -> None:

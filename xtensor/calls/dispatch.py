@@ -140,11 +140,8 @@ def kind_of(
     options: the object that says which are in force. written: the numbers of tensors that are written. again: what is
     computed of numbers.
     """
-    told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
-    try:
-        told.arguments((*call.args, *call.kwargs.values()))
-        told.places()
-    except UntoldError:
+    told = _told(call, reach, result.itself) or _told(call, reach, call.holders)
+    if told is None:
         return None
     both = zip(call.tensors, told.natives, strict=False)
     if len(call.tensors) != len(told.natives) or not all(x is y for x, (y, _) in both):
@@ -163,6 +160,17 @@ def kind_of(
         "compute": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
     }
     return Kind(told.words(), (told.held, stands), told.looked_into())
+
+
+def _told(call: Call, reach: Reach, itself: Sequence[Any]) -> Told | None:
+    """Return what is told of a call, where some holders, if they are given or found, are the very ones."""
+    told = Told(reach, call.numbers, call.mask, [id(one) for one in itself])
+    try:
+        told.arguments((*call.args, *call.kwargs.values()))
+        told.places()
+    except UntoldError:
+        return None
+    return told
 
 
 def _told_of(

@@ -64,6 +64,9 @@ _NAMED = frozenset((FunctionType, BuiltinFunctionType, ModuleType, type))
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
 _ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
 
+# What Python gives to dataclasses, and nobody changes.
+AS_MADE = frozenset(("__dataclass_fields__", "__dataclass_params__"))
+
 # Kinds of objects of which no value is read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range, LateReach)
 
@@ -310,7 +313,9 @@ class _Key:
             if not stays(base):
                 every = vars(base)
                 for name in self.reach.mentioned(every):
-                    if name not in own and not is_code(every[name]):
+                    if name in AS_MADE:
+                        self.key.append((base, name, id(every[name])))
+                    elif name not in own and not is_code(every[name]):
                         self.key.append((base, name))
                         self.enter(every[name], given=False)
 

@@ -1,17 +1,17 @@
 """What machine code is told of what a kind of calls is given and finds: rows that say how each thing is compared with
 what was there (codegen/cpu/kinds.py).
 
-It is walked in the order of a signature (signature.py), so that tensors and numbers come in that order. Lists, tuples
-and dicts are told by their parts, as others may come in their place; where a call puts something into a list or a dict,
-that very one is told. Objects are themselves, with all that is looked up of them. Of what can change nothing is held:
-it is asked for by where it is found, from what is known to live.
+It is walked in the order of a signature (signature.py), so that tensors and numbers come in that order. Lists, tuples,
+dicts and objects are told by their parts, as others may come in their place; where a call puts something into one, or
+returns it, that very one is told. Of what can change nothing is held: it is asked for by where it is found, from what
+is known to live.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from gc import get_referents
-from types import CellType, FunctionType, MappingProxyType, ModuleType
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..tensor.face import Tensor
 from .given import MOST_ELEMENTS, is_remade
 from .numbers import Numbers
 from .reach import Reach, behind, constant_of, form_of, is_code, is_plain, slots_of, stays, wrapped
-from .signature import has_attributes, is_compared
+from .signature import AS_MADE, has_attributes, is_compared
 
 # Attributes up to which an object is told.
 MOST_ATTRIBUTES = 128
@@ -36,7 +36,7 @@ class Told:
 
     rows: of each table; natives: tensors that were come to, each with its array; held: what must live; inside: the ids
     of what was looked into; numbers: which are still to be come to, each with whether it is told; itself: the ids of
-    lists and dicts that are told as themselves.
+    lists, dicts and objects that are told as themselves.
     """
 
     def __init__(self, reach: Reach, numbers: Numbers, mask: Collection[int], itself: Collection[int]) -> None:
@@ -110,38 +110,72 @@ class Told:
 
     def _has_parts(self, x: Any) -> bool:
         """Return whether something is told by its parts."""
-        if type(x) in (list, dict):
-            return id(x) not in self._itself
+        kind: Any = type(x)
+        if id(x) in self._itself:
+            return False
+        if kind in (list, dict) or (constant_of(x) is None and _is_of_attributes(x)):
+            return True
         return is_remade(x) and (constant_of(x) is None or not is_plain(x))
 
     def _whole(self, x: Any, rows: list[tuple[int, ...]]) -> None:
-        """Enter a list, a tuple or a dict by its parts, once: what comes twice is told apart by that."""
+        """Enter something by its parts, once: what comes twice is told apart by that."""
         kind: Any = type(x)
-        form = self.form
-        if id(x) in self._met or id(x) in self.inside or len(x) > MOST_ELEMENTS:
+        if id(x) in self._met or id(x) in self.inside:
             raise UntoldError
-        is_tuple = kind not in (list, dict)
-        is_constant = is_tuple and constant_of(x) is not None
-        direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and not is_constant
-        compared = form.OF_TUPLE if is_tuple else form.OF_DICT if kind is dict else form.OF_LIST
+        is_tuple = isinstance(x, tuple)
+        direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and constant_of(x) is None
         if is_tuple:
             self._met.add(id(x))
-            if not stays(kind):
-                self._shared(kind, ())
         else:
             self.inside.add(id(x))
             self.rows["wholes"].append((0,))
-        rows.append((self.object(kind), compared, len(x), len(self.rows["wholes"]) - 1))
+        if kind in (list, dict) or is_tuple:
+            self._elements(x, rows)
+        else:
+            self._attributes_of(x, rows)
+        self._is_direct = direct
+
+    def _noted(self) -> int:
+        """Return the number of the list, dict or object that was come to last."""
+        return len(self.rows["wholes"]) - 1
+
+    def _elements(self, x: Any, rows: list[tuple[int, ...]]) -> None:
+        """Enter the elements of a list, tuple or dict."""
+        kind: Any = type(x)
+        form = self.form
+        if len(x) > MOST_ELEMENTS:
+            raise UntoldError
         if kind is dict:
+            rows.append((self.object(kind), form.OF_DICT, len(x), self._noted()))
             for key, value in x.items():
                 if type(key) not in (str, int):
                     raise UntoldError
                 self._part(key, rows, is_told=False)
                 self._part(value, rows, is_told=True)
-        else:
-            for part in x:
-                self._part(part, rows, is_told=not is_tuple or self._is_direct)
-        self._is_direct = direct
+            return
+        rows.append((self.object(kind), form.OF_LIST if kind is list else form.OF_TUPLE, len(x), self._noted()))
+        if not stays(kind):
+            self._shared(kind, ())
+        for part in x:
+            self._part(part, rows, is_told=kind is list or self._is_direct)
+
+    def _attributes_of(self, x: Any, rows: list[tuple[int, ...]]) -> None:
+        """Enter an object by its attributes; of those that are not asked for the names alone."""
+        kind: Any = type(x)
+        form, slots = self.form, slots_of(kind)
+        own = {name: getattr(x, name) for name in slots} if slots else vars(x)
+        if len(own) > MOST_ATTRIBUTES:
+            raise UntoldError
+        rows.append((self.object(kind), form.WITH_SLOTS if slots else form.WITH_PARTS, len(own), self._noted()))
+        self.head["twice"] = 1
+        asked = own if stays(kind) else dict(self.reach.own_of(own))
+        for name, value in list(own.items()):
+            rows.append((self.object(name), form.EQUAL, 0, 0))
+            if name in asked:
+                self._part(value, rows, is_told=True)
+            else:
+                rows.append((self.object(True), form.ANY, 0, 0))
+        self._shared(kind, own)
 
     def _tensor(self, x: Tensor) -> int:
         """Return the number of a tensor, which must be a thin face."""
@@ -186,7 +220,7 @@ class Told:
             self._itself_and_parts(row, x)
         elif constant_of(x) is not None:
             self._constant(row, x)
-        elif has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
+        elif _is_of_attributes(x):
             self._object(row, x)
         else:
             self._behind(row, x)
@@ -228,9 +262,9 @@ class Told:
         """Enter an object of a class whose objects are what their attributes are."""
         form = self.form
         kind: Any = type(x)
-        own = getattr(x, "__dict__", None)
-        if type(own) is not dict or slots_of(kind) or len(own) > MOST_ATTRIBUTES:
+        if slots_of(kind) or len(vars(x)) > MOST_ATTRIBUTES:
             raise UntoldError
+        own = vars(x)
         self._place(row, id(x), form.WITH_DICT, len(own), self.object(kind), id(own))
         if id(x) in self.inside:
             return
@@ -248,8 +282,10 @@ class Told:
             if not stays(base):
                 every = vars(base)
                 for name in self.reach.mentioned(every):
-                    if name not in own and not is_code(every[name]):
-                        way = (self.object(_dict_of(every)), self.object(name), self.form.IN_DICT)
+                    way = (self.object(_dict_of(every)), self.object(name), self.form.IN_DICT)
+                    if name in AS_MADE:
+                        self._place(way, self.object(every[name]), self.form.ITSELF)
+                    elif name not in own and not is_code(every[name]):
                         self._found(way, every[name])
 
     def _attributes(self, own: dict[str, Any]) -> None:
@@ -297,6 +333,18 @@ class Told:
             self.rows[name] = [(*row[:lie], row[lie] + at, *row[lie + 1 :]) for row in self.rows[name]]
         rows = [number for name in form.TABLES for row in self.rows[name] for number in row]
         return np.array([*self.head.values(), *rows, *self._lists], np.int64)
+
+
+def _is_of_attributes(x: Any) -> bool:
+    """Return whether something is what its attributes are, which are in slots, all of them filled, or in its dict."""
+    kind: Any = type(x)
+    if not has_attributes(kind) or (stays(kind) and wrapped(x) is not None):
+        return False
+    slots, own = slots_of(kind), getattr(x, "__dict__", None)
+    if not slots:
+        return type(own) is dict
+    described = {type(getattr(kind, name, None)) for name in slots}
+    return own is None and described == {MemberDescriptorType} and all(hasattr(x, name) for name in slots)
 
 
 def _dict_of(names: Mapping[str, Any]) -> dict[str, Any]:

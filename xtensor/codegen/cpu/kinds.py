@@ -20,7 +20,8 @@ TABLES = (
     *("tensors", "written", "moves", "cells", "results", "leaves"),
 )
 HEAD = (
-    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "overlaps"),
+    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "twice"),
+    "overlaps",
     *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )
@@ -55,11 +56,13 @@ ROWS = {
 }
 RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
 
-# How something is compared with a constant: only itself will do; what equals it, and has its type; a number whose type
-# it is, and which is told; a tuple, list or dict of that type, with so many elements, each like its part. In places
-# alone: parts, from one with a number on; itself, a function with its code, defaults and named defaults, and so many
-# attributes; itself, of a type, and so many elements; itself, an object of a type, with a dict of so many attributes.
-ITSELF, EQUAL, TOLD, OF_TUPLE, OF_LIST, OF_DICT, PARTS, FUNCTION, SIZED, WITH_DICT = range(10)
+# How something is compared with a constant: only itself will do; what equals it, and has its type; not at all; a number
+# whose type it is, and which is told; a tuple, list or dict of that type, with so many elements, each like its part, or
+# an object of it, with so many attributes, in a dict or in slots. In places alone: parts, from one with a number on;
+# itself, a function with its code, defaults and named defaults, and so many attributes; itself, of a type, and so many
+# elements; itself, an object of a type, with a dict of so many attributes.
+ITSELF, EQUAL, ANY, TOLD, OF_TUPLE, OF_LIST, OF_DICT, WITH_PARTS, WITH_SLOTS = range(9)
+PARTS, FUNCTION, SIZED, WITH_DICT = range(9, 13)
 
 # The ways: the value of a key in a dict, the content of a cell, the element of a list with a number, where it is sought
 # itself, and whether a dict has a key.

@@ -9,6 +9,7 @@ from ...storage.pool import ALIGNMENT
 from .faces import Offsets, found, given, sure
 from .kinds import (
     ANSWERS,
+    ANY,
     APART,
     EQUAL,
     FUNCTION,
@@ -25,6 +26,8 @@ from .kinds import (
     SIZED,
     TOLD,
     WITH_DICT,
+    WITH_PARTS,
+    WITH_SLOTS,
     WRITEABLE,
     over,
     row,
@@ -198,7 +201,7 @@ t.good:
   br i1 %list.fits, label %l.good, label %no
 l.good:
 """
-    dict_part = """  %more = call i32 %PyDict_Next(ptr %x, ptr %at, ptr %key.at, ptr %value.at)
+    dict_part = """  %more = call i32 %PyDict_Next(ptr %own, ptr %at, ptr %key.at, ptr %value.at)
   %is.more = icmp ne i32 %more, 0
   br i1 %is.more, label %d.key, label %no
 d.key:
@@ -211,9 +214,20 @@ d.value:
   br i1 %value.fits, label %d.good, label %no
 d.good:
 """
+    slot_part = f"""  %n.name = load i64, ptr %cursor
+  %n.value = add i64 %n.name, 1
+  store i64 %n.value, ptr %cursor
+{row("parts", "%n.name", "constant*", suffix=".slot")}\
+{found("filled", "%PyObject_GetAttr(ptr %x, ptr %constant.slot)", "s.there", "none")}\
+  call void %Py_DecRef(ptr %filled)
+  %slot.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %filled)
+  br i1 %slot.fits, label %s.good, label %no
+s.good:
+"""
     return f"""
 define private i1 @part_fits(ptr %kind, ptr %cursor, ptr %x) {{
 {given("PyTuple_Size", "PyList_Size", "PyDict_Size", "PyTuple_GetItem", "PyList_GetItem", "PyDict_Next")}\
+{given("PyObject_GenericGetDict", "PyObject_GetAttr", "Py_DecRef", "PyErr_Clear")}\
 {table("parts")}{table("wholes")}\
   %at = alloca i64
   %key.at = alloca ptr
@@ -238,12 +252,16 @@ told:
   ret i1 %is.number
 compare:
   %as.told = call i1 @constant_fits(ptr %x, ptr %constant, i64 %compared)
-  ret i1 %as.told
+  %is.any = icmp eq i64 %compared, {ANY}
+  %is.right = or i1 %is.any, %as.told
+  ret i1 %is.right
 whole:
 {load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%constant", "open", "ptr")}\
   switch i64 %compared, label %no [ i64 {OF_TUPLE}, label %tuple
                                     i64 {OF_LIST}, label %list
-                                    i64 {OF_DICT}, label %dict ]
+                                    i64 {OF_DICT}, label %dict
+                                    i64 {WITH_PARTS}, label %object
+                                    i64 {WITH_SLOTS}, label %slots ]
 tuple:
   %tuple.size = call i64 %PyTuple_Size(ptr %x)
 {same("tuple.long", "%tuple.size", "%number", "tuple.parts")}{over("t", "%number", tuple_part)}\
@@ -255,13 +273,26 @@ list:
   store ptr %x, ptr %list.to
 {over("l", "%number", list_part)}\
   ret i1 true
+object:
+{found("attributes", "%PyObject_GenericGetDict(ptr %x, ptr null)", "some", "none")}\
+  call void %Py_DecRef(ptr %attributes)
+  br label %dict
+none:
+  call void %PyErr_Clear()
+  br label %no
 dict:
-  %dict.size = call i64 %PyDict_Size(ptr %x)
+  %own = phi ptr [%x, %open], [%attributes, %some]
+  %dict.size = call i64 %PyDict_Size(ptr %own)
 {same("dict.long", "%dict.size", "%number", "dict.note")}\
   %dict.to = getelementptr ptr, ptr %wholes.table, i64 %noted
   store ptr %x, ptr %dict.to
   store i64 0, ptr %at
 {over("d", "%number", dict_part)}\
+  ret i1 true
+slots:
+  %slots.to = getelementptr ptr, ptr %wholes.table, i64 %noted
+  store ptr %x, ptr %slots.to
+{over("s", "%number", slot_part)}\
   br label %yes
 yes:
 {ANSWERS}"""
@@ -477,10 +508,20 @@ define private i1 @can_be_written(ptr %kind) {{
 
 
 def _fits() -> str:
-    """Return @fits: whether a call is of a kind."""
+    """Return @fits: whether a call is of a kind. An object's dict may be made when it is first asked for, and Python
+    may collect garbage then: such kinds are compared once more, when all are there.
+    """
     return f"""
 define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
-{sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "state", "no")}\
+{word("twice")}\
+{sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "begin", "no")}\
+  %is.twice = icmp ne i64 %twice, 0
+  br i1 %is.twice, label %once, label %state
+once:
+{sure("given.once", "@given_fit(ptr %kind, ptr %y)", "finds.once", "no")}\
+{sure("found.once", "@places_fit(ptr %kind)", "again", "no")}\
+  br label %state
+state:
 {sure("same.state", "@state_fits(ptr %kind)", "arguments", "no")}\
 {sure("given", "@given_fit(ptr %kind, ptr %y)", "finds", "no")}\
 {sure("found", "@places_fit(ptr %kind)", "wholes", "no")}\

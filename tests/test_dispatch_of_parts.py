@@ -488,11 +488,32 @@ def test_a_dict_that_is_given_and_returned() -> None:
     assert answered(fused)
 
 
-def test_partials_and_bound_methods_still_work() -> None:
-    """Which are asked for in Python."""
-    solver = Solver()
+def test_partials_and_bound_methods() -> None:
+    """Which are made anew each time."""
+
+    class Model:
+        def __init__(self, seed: int) -> None:
+            self.w, self.c = vector(seed), 2.0
+
+        def slope(self, x: xt.Tensor) -> Any:
+            return x * self.w + self.c
+
+    def scaled(c: Any, x: xt.Tensor, *, more: float = 0.0) -> Any:
+        return x * c + more
+
     fused = xt.fuse(lambda f, x: f(x) * 2)
-    for rate in (1.0, 2.0, 2.0, 2.0, 2.0, 5.0):
-        same(fused(partial(lambda c, x: x * c, rate), vector()), vector().numpy() * rate * 2)
+    one, other = Model(1), Model(2)
     for _ in range(5):
-        same(fused(lambda x: x * solver.rate(), vector()), vector().numpy() * 2)
+        fused(one.slope, vector())
+    same(by_machine_code(fused, one.slope, vector(3)), one.slope(vector(3)) * 2)
+    other.w.thin()
+    same(by_machine_code(fused, other.slope, vector(3)), other.slope(vector(3)) * 2)
+    other.c = 3.0
+    same(by_python(fused, other.slope, vector(3)), other.slope(vector(3)) * 2)
+    for w in (vector(5), vector(6), vector(7), 2.0, 2.0, 2.0, 3.0):
+        for call in range(5):
+            f = partial(scaled, w, more=call * 0.5)
+            same(fused(f, vector()), f(vector()) * 2)
+    before = answered(fused)
+    same(fused(partial(scaled, vector(9), more=7.5), vector()), scaled(vector(9), vector(), more=7.5) * 2)
+    assert answered(fused) == before + 1

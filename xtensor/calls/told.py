@@ -10,8 +10,9 @@ is known to live.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from gc import get_referents
-from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, ModuleType
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,10 @@ from .signature import AS_MADE, has_attributes, is_compared
 
 # Attributes up to which an object is told.
 MOST_ATTRIBUTES = 128
+
+
+# What has parts that nothing else can take the place of, by their names.
+_BOUND: dict[type, tuple[str, ...]] = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
 
 
 class UntoldError(Exception):
@@ -113,7 +118,7 @@ class Told:
         kind: Any = type(x)
         if id(x) in self._itself:
             return False
-        if kind in (list, dict) or (constant_of(x) is None and _is_of_attributes(x)):
+        if kind in (list, dict, *_BOUND) or (constant_of(x) is None and _is_of_attributes(x)):
             return True
         return is_remade(x) and (constant_of(x) is None or not is_plain(x))
 
@@ -124,13 +129,19 @@ class Told:
             raise UntoldError
         is_tuple = isinstance(x, tuple)
         direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and constant_of(x) is None
-        if is_tuple:
+        if is_tuple or kind in _BOUND:
             self._met.add(id(x))
         else:
             self.inside.add(id(x))
+        if not is_tuple:
             self.rows["wholes"].append((0,))
-        if kind in (list, dict) or is_tuple:
+        if is_tuple or kind in (list, dict):
             self._elements(x, rows)
+        elif kind in _BOUND:
+            rows.append((self.object(kind), self.form.WITH_SLOTS, len(_BOUND[kind]), self._noted()))
+            for name in _BOUND[kind]:
+                rows.append((self.object(name), self.form.EQUAL, 0, 0))
+                self._part(getattr(x, name), rows, is_told=False)
         else:
             self._attributes_of(x, rows)
         self._is_direct = direct

@@ -191,47 +191,19 @@ define private i1 @number_fits(ptr %kind, ptr %x, ptr %type, i64 %noted) {{
 
 def _parts() -> str:
     """Return @part_fits: whether something is like the part that a cursor is at, which then is behind all of it."""
-    tuple_part = """  %tuple.one = call ptr %PyTuple_GetItem(ptr %x, i64 %t)
-  %tuple.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %tuple.one)
-  br i1 %tuple.fits, label %t.good, label %no
-t.good:
+    cases = ((OF_TUPLE, "tuple"), (OF_LIST, "list"), (OF_DICT, "dict"), (WITH_PARTS, "object"), (WITH_SLOTS, "slots"))
+    asked = "".join(
+        [
+            f"""{name}:
+  %{name}.fits = call i1 @{name}_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number)
+  ret i1 %{name}.fits
 """
-    list_part = """  %list.one = call ptr %PyList_GetItem(ptr %x, i64 %l)
-  %list.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %list.one)
-  br i1 %list.fits, label %l.good, label %no
-l.good:
-"""
-    dict_part = """  %more = call i32 %PyDict_Next(ptr %own, ptr %at, ptr %key.at, ptr %value.at)
-  %is.more = icmp ne i32 %more, 0
-  br i1 %is.more, label %d.key, label %no
-d.key:
-  %key = load ptr, ptr %key.at
-  %key.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %key)
-  br i1 %key.fits, label %d.value, label %no
-d.value:
-  %value = load ptr, ptr %value.at
-  %value.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %value)
-  br i1 %value.fits, label %d.good, label %no
-d.good:
-"""
-    slot_part = f"""  %n.name = load i64, ptr %cursor
-  %n.value = add i64 %n.name, 1
-  store i64 %n.value, ptr %cursor
-{row("parts", "%n.name", "constant*", suffix=".slot")}\
-{found("filled", "%PyObject_GetAttr(ptr %x, ptr %constant.slot)", "s.there", "none")}\
-  call void %Py_DecRef(ptr %filled)
-  %slot.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %filled)
-  br i1 %slot.fits, label %s.good, label %no
-s.good:
-"""
+            for _, name in cases
+        ]
+    )
     return f"""
 define private i1 @part_fits(ptr %kind, ptr %cursor, ptr %x) {{
-{given("PyTuple_Size", "PyList_Size", "PyDict_Size", "PyTuple_GetItem", "PyList_GetItem", "PyDict_Next")}\
-{given("PyObject_GenericGetDict", "PyObject_GetAttr", "Py_DecRef", "PyErr_Clear")}\
 {table("parts")}{table("wholes")}\
-  %at = alloca i64
-  %key.at = alloca ptr
-  %value.at = alloca ptr
   %n = load i64, ptr %cursor
   %n.next = add i64 %n, 1
   store i64 %n.next, ptr %cursor
@@ -257,45 +229,91 @@ compare:
   ret i1 %is.right
 whole:
 {load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%constant", "open", "ptr")}\
-  switch i64 %compared, label %no [ i64 {OF_TUPLE}, label %tuple
-                                    i64 {OF_LIST}, label %list
-                                    i64 {OF_DICT}, label %dict
-                                    i64 {WITH_PARTS}, label %object
-                                    i64 {WITH_SLOTS}, label %slots ]
-tuple:
-  %tuple.size = call i64 %PyTuple_Size(ptr %x)
-{same("tuple.long", "%tuple.size", "%number", "tuple.parts")}{over("t", "%number", tuple_part)}\
-  ret i1 true
-list:
-  %list.size = call i64 %PyList_Size(ptr %x)
-{same("list.long", "%list.size", "%number", "list.note")}\
-  %list.to = getelementptr ptr, ptr %wholes.table, i64 %noted
-  store ptr %x, ptr %list.to
-{over("l", "%number", list_part)}\
-  ret i1 true
-object:
-{found("attributes", "%PyObject_GenericGetDict(ptr %x, ptr null)", "some", "none")}\
-  call void %Py_DecRef(ptr %attributes)
-  br label %dict
-none:
-  call void %PyErr_Clear()
-  br label %no
-dict:
-  %own = phi ptr [%x, %open], [%attributes, %some]
-  %dict.size = call i64 %PyDict_Size(ptr %own)
-{same("dict.long", "%dict.size", "%number", "dict.note")}\
-  %dict.to = getelementptr ptr, ptr %wholes.table, i64 %noted
-  store ptr %x, ptr %dict.to
-  store i64 0, ptr %at
-{over("d", "%number", dict_part)}\
-  ret i1 true
-slots:
-  %slots.to = getelementptr ptr, ptr %wholes.table, i64 %noted
-  store ptr %x, ptr %slots.to
-{over("s", "%number", slot_part)}\
-  br label %yes
-yes:
+  %is.tuple = icmp eq i64 %compared, {OF_TUPLE}
+  br i1 %is.tuple, label %tuple, label %note
+note:
+  %to = getelementptr ptr, ptr %wholes.table, i64 %noted
+  store ptr %x, ptr %to
+  switch i64 %compared, label %no [ {" ".join([f"i64 {case}, label %{name}" for case, name in cases[1:]])} ]
+{asked}no:
+  ret i1 false
+}}
+{_sequences()}{_named()}"""
+
+
+def _sequences() -> str:
+    """Return @tuple_fits and @list_fits: whether elements are like the parts that follow."""
+    part = """  %one = call ptr %GetItem(ptr %x, i64 %e)
+  %is.like = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %one)
+  br i1 %is.like, label %e.good, label %no
+e.good:
+"""
+    both = ""
+    for name, kind in (("tuple", "PyTuple"), ("list", "PyList")):
+        both += f"""
+define private i1 @{name}_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
+{given(f"{kind}_Size", f"{kind}_GetItem")}\
+  %size = call i64 %{kind}_Size(ptr %x)
+{same("as.long", "%size", "%number", "parts")}{over("e", "%number", part.replace("GetItem", f"{kind}_GetItem"))}\
 {ANSWERS}"""
+    return both
+
+
+def _named() -> str:
+    """Return @dict_fits: whether keys and values are like the parts that follow; @object_fits: whether the attributes
+    in an object's dict are, @slots_fits: those in its slots.
+    """
+    item = """  %more = call i32 %PyDict_Next(ptr %x, ptr %at, ptr %key.at, ptr %value.at)
+  %is.more = icmp ne i32 %more, 0
+  br i1 %is.more, label %d.key, label %no
+d.key:
+  %key = load ptr, ptr %key.at
+  %key.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %key)
+  br i1 %key.fits, label %d.value, label %no
+d.value:
+  %value = load ptr, ptr %value.at
+  %value.fits = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %value)
+  br i1 %value.fits, label %d.good, label %no
+d.good:
+"""
+    slot = f"""  %name = load i64, ptr %cursor
+  %value = add i64 %name, 1
+  store i64 %value, ptr %cursor
+{row("parts", "%name", "constant*")}\
+{found("filled", "%PyObject_GetAttr(ptr %x, ptr %constant)", "s.there", "none")}\
+  call void %Py_DecRef(ptr %filled)
+  %is.like = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %filled)
+  br i1 %is.like, label %s.good, label %no
+s.good:
+"""
+    fails = "none:\n  call void %PyErr_Clear()\n  br label %no\n"
+    return f"""
+define private i1 @dict_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
+{given("PyDict_Size", "PyDict_Next")}\
+  %at = alloca i64
+  %key.at = alloca ptr
+  %value.at = alloca ptr
+  store i64 0, ptr %at
+  %size = call i64 %PyDict_Size(ptr %x)
+{same("as.long", "%size", "%number", "parts")}{over("d", "%number", item)}\
+{ANSWERS}\
+define private i1 @object_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
+{given("PyObject_GenericGetDict", "Py_DecRef", "PyErr_Clear")}\
+{found("own", "%PyObject_GenericGetDict(ptr %x, ptr null)", "some", "none")}\
+  call void %Py_DecRef(ptr %own)
+  %are.like = call i1 @dict_fits(ptr %kind, ptr %cursor, ptr %own, i64 %number)
+  ret i1 %are.like
+{fails}no:
+  ret i1 false
+}}
+define private i1 @slots_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
+{given("PyObject_GetAttr", "Py_DecRef", "PyErr_Clear")}{table("parts")}\
+{over("s", "%number", slot)}\
+  ret i1 true
+{fails}no:
+  ret i1 false
+}}
+"""
 
 
 def _given() -> str:
@@ -368,7 +386,7 @@ nothing:
 
 
 def _forms(at: Offsets) -> str:
-    """Return @form_fits: whether a function still has what a row says; @object_fits: whether an object does."""
+    """Return @form_fits: whether a function still has what a row says; @own_dict_fits: whether an object does."""
     return f"""
 define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
 {given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
@@ -390,7 +408,7 @@ compare:
   %attributes = phi i64 [0, %none], [%size, %count]
 {same("as.many", "%attributes", "%many", "yes")}\
 {ANSWERS}\
-define private i1 @object_fits(ptr %x, ptr %type, ptr %own, i64 %many) {{
+define private i1 @own_dict_fits(ptr %x, ptr %type, ptr %own, i64 %many) {{
 {given("PyObject_GenericGetDict", "PyDict_Size", "Py_DecRef", "PyErr_Clear")}\
 {load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%type", "type.good", "ptr")}\
   %its.dict = call ptr %PyObject_GenericGetDict(ptr %x, ptr null)
@@ -447,7 +465,7 @@ sized:
   ret i1 true
 object:
 {same("own.object", "%x", "%constant", "open", "ptr")}\
-  %as.before = call i1 @object_fits(ptr %x, ptr %one, ptr %other, i64 %number)
+  %as.before = call i1 @own_dict_fits(ptr %x, ptr %one, ptr %other, i64 %number)
   ret i1 %as.before
 no:
   ret i1 false

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -517,3 +518,150 @@ def test_partials_and_bound_methods() -> None:
     before = answered(fused)
     same(fused(partial(scaled, vector(9), more=7.5), vector()), scaled(vector(9), vector(), more=7.5) * 2)
     assert answered(fused) == before + 1
+
+
+# ---- what is not there, in which order
+
+
+def test_objects_in_lists_that_are_gone() -> None:
+    """Nobody asks what was in the place of one that is gone."""
+
+    class Node:
+        def __init__(self, *kids: Any) -> None:
+            self.w, self.kids = vector(len(kids)), list(kids)
+
+        def __call__(self, x: xt.Tensor) -> Any:
+            y = x * self.w
+            for kid in self.kids:
+                y = y + kid(x)
+            return y
+
+    def changed(tree: Any, how: int) -> None:
+        if how == 0:
+            tree.kids = []
+        elif how == 1:
+            tree.kids.clear()
+        elif how == 2:
+            tree.kids[0] = Node()
+        else:
+            tree.kids = [Node(Node(), Node()), Node()]
+
+    for how in range(4):
+        tree, x = Node(Node(Node())), vector(3)
+        fused = xt.fuse(tree.__call__)
+        for _ in range(5):
+            fused(x)
+        changed(tree, how)
+        gc.collect()
+        held = [bytearray(64) for _ in range(100)]
+        same(fused(x), tree(x))
+        assert held
+
+
+def test_nothing_is_not_none() -> None:
+    """Of a global, a closure's variable, an attribute of an object and of a class, a key of a dict."""
+    x = vector()
+
+    def raises(fused: Any, error: type[Exception], change: Callable[[], Any], *args: Any) -> None:
+        for _ in range(5):
+            fused(*args)
+        assert answered(fused)
+        change()
+        for _ in range(3):
+            with pytest.raises(error):
+                fused(*args)
+
+    spread: dict[str, Any] = {"xt": xt, "G": None}
+    exec("def g(x):\n    return x * 2 if G is None else x", spread)
+    raises(xt.fuse(spread["g"]), NameError, lambda: (spread.pop("G"), spread.update(H=1)), x)
+
+    empty = None
+
+    def h(x: xt.Tensor) -> Any:
+        return x * 2 if empty is None else x
+
+    def let_go() -> None:
+        nonlocal empty
+        del empty
+
+    raises(xt.fuse(h), NameError, let_go, x)
+
+    class Layer:
+        k = None
+
+        def __init__(self) -> None:
+            self.w, self.b = vector(), None
+
+    layer = Layer()
+    attribute = xt.fuse(lambda one, x: x * one.w if one.b is None else x + one.b)
+    raises(attribute, AttributeError, lambda: (delattr(layer, "b"), setattr(layer, "other", 1)), layer, x)
+    shared = xt.fuse(lambda one, x: x * one.w if one.k is None else x)
+    raises(shared, AttributeError, lambda: (delattr(Layer, "k"), setattr(Layer, "j", 1)), Layer(), x)
+
+    def total(d: dict[str, Any]) -> Any:
+        t = sum(d[k] for k in ("a", "b", "c") if d.get(k) is not None)
+        d["sum"] = t
+        return t
+
+    fused, d = xt.fuse(total), {"a": vector(), "b": None, "sum": vector()}
+    for _ in range(6):
+        fused(d)
+    del d["b"]
+    d["c"] = 7.0
+    same(fused(d), vector().numpy() + 7)
+
+
+def test_the_order_of_keys_and_attributes() -> None:
+    def f(state: dict[str, Any], x: xt.Tensor) -> Any:
+        for k in state:
+            x = x * 2 if k == "scale" else x + state[k]
+        state["n"] = x
+        return x
+
+    def ops(x: xt.Tensor, names: Any) -> Any:
+        for k, v in list(names.items()):
+            if k == "scale":
+                x = x * 2
+            if k == "shift":
+                x = x + v
+        return x
+
+    found = []
+    for function in (xt.fuse(f), f):
+        x, d = vector(), {"scale": 1.0, "shift": 3.0, "n": vector() * 0}
+        for _ in range(6):
+            function(d, x)
+        d["scale"] = d.pop("scale")
+        function(d, x)
+        d["n"] = d.pop("n") * 0
+        found.append(function(d, x))
+    same(*found)
+
+    class Class:
+        scale, shift = 1.0, 3.0
+
+    module = ModuleType("usermod")
+    module.scale, module.shift = 1.0, 3.0  # type: ignore[attr-defined]
+    holders: list[Any] = [SimpleNamespace(scale=1.0, shift=3.0), Class, module]
+    for one in holders:
+        fused, x = xt.fuse(partial(lambda one, x: ops(x, vars(one)), one)), vector()
+        for _ in range(6):
+            fused(x)
+        del one.scale
+        one.scale = 1.0
+        same(fused(x), ops(x, vars(one)))
+
+
+def test_what_is_put_into_an_object_is_put_there_alone() -> None:
+    """Another object, whose attributes are the same, is another one to put something into."""
+    fused, fast = step_of()
+    one = fast()
+    for _ in range(6):
+        fused(one)
+    assert answered(fused)
+    other, plain = fast(), Solver()
+    other.__dict__, plain.__dict__ = {**vars(one)}, {**vars(one)}
+    before = one.u
+    same(fused(other), plain.plain())
+    assert one.u is before
+    assert other.u is not before

@@ -529,8 +529,11 @@ class _Done:
         tree = rebuilt(self.build, [value_of(leaf) for leaf in self.leaves])
         if not self.left:
             return tree
+        for left, _ in reversed(self.left):
+            if left.is_of_log:
+                left._replace(is_there=False).put(holders, None)
         for (left, before), value in zip(self.left, tree[1], strict=True):
-            if Number in (type(left.key), *map(type, flatten(before)[0])):
+            if left.is_of_log or Number in (type(left.key), *map(type, flatten(before)[0])):
                 left.put(holders, value)
         return tree[0]
 

@@ -23,6 +23,7 @@ from ..tensor.face import Tensor, is_value
 from .leaves import HOLDER
 from .numbers import Numbers
 from .reach import Reach
+from .rebound import held
 from .told import Told, UntoldError
 
 # Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
@@ -41,14 +42,14 @@ MOST_KINDS = 4
 
 
 class Kind:
-    """A kind of calls. words: what machine code is told of it; held: what these point to; given: the objects and
-    functions, by their ids, that it is given and looks into.
+    """A kind of calls. words: what machine code is told of it; held: what these point to; owners: the ids of what
+    it puts something into, or returns.
     """
 
-    __slots__ = ("given", "held", "words")
+    __slots__ = ("held", "owners", "words")
 
-    def __init__(self, words: Any, held: Any, given: tuple[int, ...]) -> None:
-        self.words, self.held, self.given = words, held, given
+    def __init__(self, words: Any, held: Any, owners: tuple[int, ...]) -> None:
+        self.words, self.held, self.owners = words, held, owners
         words[_place("itself")] = id(self)
 
     @property
@@ -90,7 +91,7 @@ class Kinds:
         others = self._all if self._reached == (reach.grown, reach.version) else []
         self._reached = reach.grown, reach.version
         options = _place("options")
-        same = [one for one in before if one.words[options] == kind.words[options] and one.given == kind.given]
+        same = [one for one in before if one.words[options] == kind.words[options] and one.owners == kind.owners]
         stay = [one for one in others if one not in same]
         following = [kind, *stay][:MOST_KINDS]
         for one, other in zip(following, [*following[1:], None], strict=True):
@@ -140,13 +141,16 @@ def kind_of(
     options: the object that says which are in force. written: the numbers of tensors that are written. again: what is
     computed of numbers.
     """
-    told = _told(call, reach, result.itself) or _told(call, reach, call.holders)
-    if told is None:
+    told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
+    try:
+        told.arguments((*call.args, *call.kwargs.values()))
+        told.places()
+    except UntoldError:
         return None
     both = zip(call.tensors, told.natives, strict=False)
     if len(call.tensors) != len(told.natives) or not all(x is y for x, (y, _) in both):
         return None
-    if told.inside != set(map(id, call.holders)):
+    if told.inside != {id(held(one)) for one in call.holders if type(one) is not tuple}:
         return None
     told.rows["written"] = [(number,) for number in written]
     _enter_memory(told)
@@ -159,18 +163,7 @@ def kind_of(
         "build": result.build if type(result.build) is int else told.object(result.build),
         "compute": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
     }
-    return Kind(told.words(), (told.held, stands), told.looked_into())
-
-
-def _told(call: Call, reach: Reach, itself: Sequence[Any]) -> Told | None:
-    """Return what is told of a call, where some holders, if they are given or found, are the very ones."""
-    told = Told(reach, call.numbers, call.mask, [id(one) for one in itself])
-    try:
-        told.arguments((*call.args, *call.kwargs.values()))
-        told.places()
-    except UntoldError:
-        return None
-    return told
+    return Kind(told.words(), (told.held, stands), told.itself())
 
 
 def _told_of(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
-from .rebound import Left
+from .rebound import Left, held
 
 Places = Mapping[int, int]
 
@@ -62,15 +62,15 @@ def told_tree(
 
     kinds = {result: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
     numbers = sorted({one.where for one in left if isinstance(one.where, int)})
-    held = [holders[number] for number in numbers]
+    owners = [held(holders[number]) for number in numbers]
     told = [
         (HOLDER, holders[leaf.args[0]]) if leaf.func is holder else (kinds[leaf.func], leaf.args[0]) for leaf in leaves
     ]
-    itself = [*held, *[value for kind, value in told if kind == HOLDER]]
+    itself = [*owners, *[value for kind, value in told if kind == HOLDER]]
     if left:
         places = {number: place for place, number in enumerate(numbers)}
         moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
-        return [*told, *[(HOLDER, one) for one in held]], partial(_put, build, moved, len(told)), itself
+        return [*told, *[(HOLDER, one) for one in owners]], partial(_put, build, moved, len(told)), itself
     if not leaves and rebuilt(build, ()) is None:
         return [(OBJECT, None)], SINGLE, itself
     if build is next:

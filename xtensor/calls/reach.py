@@ -162,6 +162,7 @@ class Reach:
         self.varying = ""
         self.every = self.handles = False
         self._deterministic, self._noted = True, dict[int, Any]()
+        self._logs, self._otherwise = set[str](), set[str]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -217,8 +218,15 @@ class Reach:
         if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
             self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
+        logs, otherwise = _logs(function.__code__)
+        self._logs |= logs
+        self._otherwise |= otherwise
         self.handles = self.handles or _handles(function.__code__)
         self._name(set(_names(function.__code__)))
+
+    def is_log(self, name: Any, value: Any) -> bool:
+        """Return whether a value of this name is a list that is only appended to: what is in it makes no difference."""
+        return type(value) is list and name in self._logs and name not in self._otherwise and not self.every
 
     def grew(self) -> None:
         """Take in names that were added where they can be found."""
@@ -337,6 +345,18 @@ class Reach:
                         self._found_in(vars(one), [name])
                 for function in functions:
                     self.take(function)
+
+
+# What stands for nothing where a value is sought.
+NOTHING = object()
+
+
+def value_in(where: Any, name: Any) -> Any:
+    """Return what is found in a cell, or by a name in a dict."""
+    try:
+        return where.cell_contents if type(where) is CellType else where.get(name, NOTHING)
+    except ValueError:  # an empty cell
+        return NOTHING
 
 
 def _content_of(cell: CellType) -> Any:
@@ -500,6 +520,24 @@ def _imports_from(code: CodeType) -> bool:
     """Return whether code takes names of modules, which may be told by where they are from its own."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     return _IMPORT_FROM in code.co_code[::2] or any(map(_imports_from, inner))
+
+
+@lru_cache(maxsize=1024)
+def _logs(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of what is appended to in code and that of functions in it, and of what is used otherwise."""
+    inner = [_logs(one) for one in code.co_consts if isinstance(one, CodeType)]
+    logs, otherwise = set[str](), {one for one in code.co_consts if isinstance(one, str)}
+    if "append" not in code.co_names:
+        otherwise |= {*code.co_names, *code.co_freevars, *code.co_cellvars}
+    else:
+        from dis import get_instructions
+
+        for one, following in pairwise(get_instructions(code)):
+            if isinstance(one.argval, str) and one.opname not in ("LOAD_CLOSURE", "MAKE_CELL"):
+                is_looked_up = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_DEREF")
+                appends = following.opname in ("LOAD_ATTR", "LOAD_METHOD") and following.argval == "append"
+                (logs if is_looked_up and appends else otherwise).add(one.argval)
+    return frozenset(logs.union(*[one for one, _ in inner])), frozenset(otherwise.union(*[one for _, one in inner]))
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:

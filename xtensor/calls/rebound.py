@@ -6,15 +6,33 @@ is a result as what is returned is one, and later calls put theirs there.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection, Sequence
-from types import CellType, MappingProxyType, ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from ..graph.number import Number, type_of, value_of
-from .reach import Reach, constant_of, is_open, slots_of, stays
+from .reach import NOTHING, Reach, constant_of, is_open, slots_of, stays, value_in
 
 _ABSENT = object()
+
+# The first place behind the end of any list.
+_BEHIND = sys.maxsize // 2
+
+
+class Log:
+    """A list that a function only appends to, among its holders."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+def held(holder: Any) -> Any:
+    """Return what a holder stands for."""
+    return holder.items if type(holder) is Log else holder
 
 
 class Left(NamedTuple):
@@ -26,6 +44,11 @@ class Left(NamedTuple):
     where: int | list[Any]
     key: Any
     is_there: bool
+
+    @property
+    def is_of_log(self) -> bool:
+        """Whether something was appended to a list that nobody reads."""
+        return type(self.key) is int and self.key >= _BEHIND
 
     def value(self, holders: Sequence[Any]) -> Any:
         """Return what is there in a list or dict, or an attribute of an object; None for nothing."""
@@ -39,7 +62,7 @@ class Left(NamedTuple):
 
     def put(self, holders: Sequence[Any], value: Any) -> None:
         """Put a value there, or remove what is there."""
-        holder = holders[self.where] if isinstance(self.where, int) else self.where[0]
+        holder = held(holders[self.where]) if isinstance(self.where, int) else self.where[0]
         if isinstance(self.where, list) and not isinstance(holder, dict):
             holder.cell_contents = value
         elif isinstance(holder, (list, deque)) and self.is_there and self.key >= len(holder):
@@ -54,7 +77,7 @@ class Left(NamedTuple):
             if self.is_there:
                 holder[self.key] = value
             else:
-                del holder[self.key]
+                del holder[-1 if self.is_of_log else self.key]
         elif self.is_there:
             object.__setattr__(holder, self.key, value)
         else:
@@ -82,6 +105,10 @@ class Contents:
                 found.append((Left(place, place[1], True), now))
                 complete &= type(place[0]) is not MappingProxyType  # of a class
         for number, holder in enumerate(self._holders):
+            if type(holder) is Log:
+                added = holder.items[self._before[number]["length"] :]
+                found += [(Left(number, _BEHIND + place, True), value) for place, value in enumerate(added)]
+                continue
             before, after = self._before[number], _inside(holder, self._names)
             new = [key for key in after if after[key] is not before.get(key, _ABSENT)]
             gone = [key for key in before if key not in after]
@@ -112,7 +139,7 @@ def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]
     """
     kinds = (int, float, complex, str)
     return any(
-        type_of(value) in kinds and not (type(left.where) is int and (left.where, left.key) in told)
+        type_of(value) in kinds and not (type(left.where) is int and ((left.where, left.key) in told or left.is_of_log))
         for left, value in changes
     )
 
@@ -122,6 +149,8 @@ def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
 
     names: what is mentioned, None for everything.
     """
+    if type(holder) is Log:
+        return {"length": len(holder.items)}
     if isinstance(holder, (dict, MappingProxyType)):
         return dict(holder)
     if isinstance(holder, (type, ModuleType)):
@@ -159,8 +188,5 @@ def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> b
 
 def _value_at(place: list[Any]) -> Any:
     """Return what is found in a place of a Reach, None for nothing."""
-    where = place[0]
-    try:
-        return where.cell_contents if type(where) is CellType else where.get(place[1])
-    except ValueError:  # an empty cell
-        return None
+    value = value_in(place[0], place[1])
+    return None if value is NOTHING else value

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache, partial
 from itertools import repeat
 from re import Pattern
-from types import BuiltinFunctionType, CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, cast
 from weakref import ReferenceType
 
@@ -33,6 +33,7 @@ from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
 from .given import MOST_ELEMENTS, is_remade
 from .reach import (
     MOST_OBJECTS,
+    NOTHING,
     LateReach,
     Reach,
     behind,
@@ -43,8 +44,10 @@ from .reach import (
     is_plain,
     slots_of,
     stays,
+    value_in,
     wrapped,
 )
+from .rebound import Log
 
 # Why there is no signature.
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
@@ -76,14 +79,14 @@ class _Key:
     function finds what is entered.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules. numbers: of numbers that are arguments, or in lists, dicts and objects, the
-    places in it, the values, and the number and the name of what holds each; for arguments -1 and None, for elements of
-    tuples that are, in tuples alone, -1 and the tuple's id. direct: whether what is entered is of an argument or such
-    a tuple.
+    dicts, objects, classes and modules. logs: the numbers of lists among these that are only appended to. numbers: of
+    numbers that are arguments, or in lists, dicts and objects, the places in it, the values, and the number and the
+    name of what holds each; for arguments -1 and None, for elements of tuples that are, in tuples alone, -1 and the
+    tuple's id. direct: whether what is entered is of an argument or such a tuple.
     """
 
     __slots__ = (
-        *("arrays", "blobs", "device", "direct", "holders", "key", "name", "numbers", "reach", "reason"),
+        *("arrays", "blobs", "device", "direct", "holders", "key", "logs", "name", "numbers", "reach", "reason"),
         *("seen", "tensors"),
     )
 
@@ -97,6 +100,7 @@ class _Key:
         self.seen: dict[int, int] = {}
         self.arrays: list[Snapshot] = []
         self.holders: list[Any] = []
+        self.logs: list[int] = []
         self.numbers: list[tuple[int, Any, int, Any]] = []
         self.direct = False
 
@@ -121,13 +125,13 @@ class _Key:
 
     def places(self, places: Sequence[list[Any]]) -> None:
         """Enter what is found in places now."""
-        value: Any
         for place in places:
             where, name, last, part, form = place
-            try:
-                value = where.cell_contents if type(where) is CellType else where.get(name)
-            except ValueError:  # an empty cell
-                value = None
+            value = value_in(where, name)
+            if value is NOTHING:
+                place[2:] = None, None, None
+                self.key.append(NOTHING)
+                continue
             if part is not None and value is last:
                 if form is None:
                     self.key += part
@@ -138,6 +142,9 @@ class _Key:
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
             self.name = name
+            if self.reach.is_log(name, value):
+                self._log(value)
+                continue
             self.enter(value, given=False)
             if isinstance(value, FunctionType):
                 place[2:] = value, constant_of(value), form_of(value)
@@ -326,9 +333,25 @@ class _Key:
                 self.reach.note(value)
             else:
                 self.key.append(name)
+                if self.reach.is_log(name, value):
+                    self._log(value)
+                    continue
                 if holder >= 0 and type(value) in KINDS:
                     self.numbers.append((len(self.key) + 1, value, holder, name))
                 self.enter(value, given=False)
+
+    def _log(self, x: list[Any]) -> None:
+        """Enter a list that is only appended to by the name that it has here."""
+        self.key.append(Log)
+        if id(x) not in self.seen and all(x is not self.holders[number].items for number in self.logs):
+            self.logs.append(len(self.holders))
+            self.holders.append(Log(x))
+
+    def forget_logs(self) -> None:
+        """Take lists that are read by another name for what they are."""
+        for number in self.logs:
+            if id(self.holders[number].items) in self.seen:
+                self.holders[number] = ()
 
 
 def is_compared(x: Any) -> bool:
@@ -374,6 +397,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
                 reach.grew()
                 break
         found.places(reach.places)
+        found.forget_logs()
         if reach.grown == grown:  # else what was entered first may have more that is mentioned
             break
     if reach.varying:
@@ -412,6 +436,7 @@ def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor
         for x in given:
             found.enter(x, given=True)
         found.places(reach.places)
+        found.forget_logs()
         if reach.grown == grown:
             return None if reach.varying or found.reason else (found.holders, found.tensors, found.arrays)
 

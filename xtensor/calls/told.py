@@ -3,8 +3,7 @@ what was there (codegen/cpu/kinds.py).
 
 It is walked in the order of a signature (signature.py), so that tensors and numbers come in that order. Lists, tuples,
 dicts and objects are told by their parts, as others may come in their place; where a call puts something into one, or
-returns it, that very one is told. Of what can change nothing is held: it is asked for by where it is found, from what
-is known to live.
+returns it, that very one is told. Of what can change nothing is held, and it is only asked for by where it is found.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..graph.number import KINDS
 from ..tensor.face import Tensor
 from .given import MOST_ELEMENTS, is_remade
 from .numbers import Numbers
-from .reach import Reach, behind, constant_of, form_of, is_code, is_plain, slots_of, stays, wrapped
+from .reach import NOTHING, Reach, behind, constant_of, form_of, is_code, is_plain, slots_of, stays, value_in, wrapped
 from .signature import AS_MADE, has_attributes, is_compared
 
 # Attributes up to which an object is told.
@@ -41,7 +40,7 @@ class Told:
 
     rows: of each table; natives: tensors that were come to, each with its array; held: what must live; inside: the ids
     of what was looked into; numbers: which are still to be come to, each with whether it is told; itself: the ids of
-    lists, dicts and objects that are told as themselves.
+    lists, dicts and objects that must be the very ones.
     """
 
     def __init__(self, reach: Reach, numbers: Numbers, mask: Collection[int], itself: Collection[int]) -> None:
@@ -50,7 +49,7 @@ class Told:
         self.form, self.reach = kinds, reach
         self._numbers = iter([(value, place in mask) for place, value, _, _ in numbers])
         self._itself = itself
-        self.inside, self._met = set[int](), set[int]()
+        self.inside, self._met, self._wholes = set[int](), set[int](), dict[int, int]()
         self.rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in kinds.TABLES}
         self.head = dict.fromkeys(kinds.HEAD, 0)
         self.held: list[Any] = []
@@ -74,14 +73,11 @@ class Told:
         for where, name, last, part, _ in self.reach.places:
             is_cell = type(where) is CellType
             own = where if is_cell else _dict_of(where)
-            try:
-                value = where.cell_contents if is_cell else where.get(name)
-            except ValueError:  # an empty cell
-                value = None
+            value = value_in(where, name)
             if part is not None and value is not last:
                 raise UntoldError
             way = self.form.IN_CELL if is_cell else self.form.IN_DICT
-            self._found((self.object(own), self.object(name), way), value)
+            self._found((self.object(own), self.object(name), way), value, name)
         self.rows["spreads"] += [(self.object(spread), count) for spread, count, _ in self.reach.spreads]
         if next(self._numbers, None) is not None:
             raise UntoldError
@@ -96,96 +92,89 @@ class Told:
         self.rows["parts"] += rows
         return len(self.rows["parts"]) - len(rows)
 
-    def _part(self, x: Any, rows: list[tuple[int, ...]], *, is_told: bool) -> None:
-        """Enter one part. rows: of those that belong together. is_told: whether it may be a number that is told."""
+    def _part(self, x: Any, rows: list[tuple[int, ...]], name: Any = None, *, is_told: bool) -> None:
+        """Enter one part. rows: of those that belong together. name: by which it is found. is_told: whether it may be a
+        number that is told.
+        """
         kind, form = type(x), self.form
         if kind is Tensor:
-            rows.append((0, 0, self._tensor(x), 0))
+            rows.append((0, 0, self._tensor(x), 0, 0))
         elif is_told and kind in KINDS and self._is_number(x):
-            rows.append((self.object(kind), form.TOLD, 0, self._number()))
+            rows.append((self.object(kind), form.TOLD, 0, self._number(), 0))
         elif is_compared(x):
-            rows.append((self.object(x), form.EQUAL, 0, 0))
-        elif self._has_parts(x):
-            self._whole(x, rows)
+            rows.append((self.object(x), form.EQUAL, 0, 0, 0))
+        elif _has_parts(x):
+            self._whole(x, rows, name)
         else:
-            constant = None if kind in (list, dict) else constant_of(x)
-            rows.append((id(x) if constant is None else self.object(x), form.ITSELF, 0, 0))
-            if constant is None or not is_plain(x):
+            rows.append((self.object(x), form.ITSELF, 0, 0, 0))
+            if constant_of(x) is None or not is_plain(x):
                 self._found((id(x), 0, form.ITS_PLACE), x)
 
-    def _has_parts(self, x: Any) -> bool:
-        """Return whether something is told by its parts."""
+    def _whole(self, x: Any, rows: list[tuple[int, ...]], name: Any) -> None:
+        """Enter something by its parts; what was come to before, as that."""
         kind: Any = type(x)
-        if id(x) in self._itself:
-            return False
-        if kind in (list, dict, *_BOUND) or (constant_of(x) is None and _is_of_attributes(x)):
-            return True
-        return is_remade(x) and (constant_of(x) is None or not is_plain(x))
-
-    def _whole(self, x: Any, rows: list[tuple[int, ...]]) -> None:
-        """Enter something by its parts, once: what comes twice is told apart by that."""
-        kind: Any = type(x)
-        if id(x) in self._met or id(x) in self.inside:
-            raise UntoldError
+        form = self.form
+        if id(x) in self._wholes:
+            self.rows["agains"].append((0, self._wholes[id(x)]))
+            rows.append((self.object(kind), form.AGAIN, 0, len(self.rows["agains"]) - 1, 0))
+            return
         is_tuple = isinstance(x, tuple)
-        direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and constant_of(x) is None
-        if is_tuple or kind in _BOUND:
-            self._met.add(id(x))
-        else:
+        if not is_tuple and kind not in _BOUND:
             self.inside.add(id(x))
-        if not is_tuple:
-            self.rows["wholes"].append((0,))
+        last = len(self.rows["wholes"]), id(x) if id(x) in self._itself else 0
+        self.rows["wholes"].append((0,))
+        if self.reach.is_log(name, x):
+            rows.append((self.object(kind), form.OF_TYPE, 0, *last))
+            return
+        self._wholes[id(x)] = last[0]
+        direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and constant_of(x) is None
         if is_tuple or kind in (list, dict):
-            self._elements(x, rows)
+            self._elements(x, rows, last)
         elif kind in _BOUND:
-            rows.append((self.object(kind), self.form.WITH_SLOTS, len(_BOUND[kind]), self._noted()))
-            for name in _BOUND[kind]:
-                rows.append((self.object(name), self.form.EQUAL, 0, 0))
-                self._part(getattr(x, name), rows, is_told=False)
+            rows.append((self.object(kind), form.WITH_SLOTS, len(_BOUND[kind]), *last))
+            for own in _BOUND[kind]:
+                rows.append((self.object(own), form.EQUAL, 0, 0, 0))
+                self._part(getattr(x, own), rows, is_told=False)
         else:
-            self._attributes_of(x, rows)
+            self._attributes_of(x, rows, last)
         self._is_direct = direct
 
-    def _noted(self) -> int:
-        """Return the number of the list, dict or object that was come to last."""
-        return len(self.rows["wholes"]) - 1
-
-    def _elements(self, x: Any, rows: list[tuple[int, ...]]) -> None:
-        """Enter the elements of a list, tuple or dict."""
+    def _elements(self, x: Any, rows: list[tuple[int, ...]], last: tuple[int, int]) -> None:
+        """Enter the elements of a list, tuple or dict. last: of its row, where it is noted, and which one it is."""
         kind: Any = type(x)
         form = self.form
         if len(x) > MOST_ELEMENTS:
             raise UntoldError
         if kind is dict:
-            rows.append((self.object(kind), form.OF_DICT, len(x), self._noted()))
+            rows.append((self.object(kind), form.OF_DICT, len(x), *last))
             for key, value in x.items():
                 if type(key) not in (str, int):
                     raise UntoldError
                 self._part(key, rows, is_told=False)
                 self._part(value, rows, is_told=True)
             return
-        rows.append((self.object(kind), form.OF_LIST if kind is list else form.OF_TUPLE, len(x), self._noted()))
+        rows.append((self.object(kind), form.OF_LIST if kind is list else form.OF_TUPLE, len(x), *last))
         if not stays(kind):
             self._shared(kind, ())
         for part in x:
             self._part(part, rows, is_told=kind is list or self._is_direct)
 
-    def _attributes_of(self, x: Any, rows: list[tuple[int, ...]]) -> None:
+    def _attributes_of(self, x: Any, rows: list[tuple[int, ...]], last: tuple[int, int]) -> None:
         """Enter an object by its attributes; of those that are not asked for the names alone."""
         kind: Any = type(x)
         form, slots = self.form, slots_of(kind)
         own = {name: getattr(x, name) for name in slots} if slots else vars(x)
         if len(own) > MOST_ATTRIBUTES:
             raise UntoldError
-        rows.append((self.object(kind), form.WITH_SLOTS if slots else form.WITH_PARTS, len(own), self._noted()))
+        rows.append((self.object(kind), form.WITH_SLOTS if slots else form.WITH_PARTS, len(own), *last))
         self.head["twice"] = 1
         asked = own if stays(kind) else dict(self.reach.own_of(own))
         for name, value in list(own.items()):
-            rows.append((self.object(name), form.EQUAL, 0, 0))
+            rows.append((self.object(name), form.EQUAL, 0, 0, 0))
             if name in asked:
-                self._part(value, rows, is_told=True)
+                self._part(value, rows, name, is_told=True)
             else:
-                rows.append((self.object(True), form.ANY, 0, 0))
+                rows.append((self.object(True), form.ANY, 0, 0, 0))
         self._shared(kind, own)
 
     def _tensor(self, x: Tensor) -> int:
@@ -210,29 +199,28 @@ class Told:
 
     # ---- what is told by where it is found
 
-    def _found(self, row: tuple[int, int, int], x: Any, *, is_told: bool = False) -> None:
-        """Enter what is found somewhere. row: how. is_told: whether it may be a number that is told."""
+    def _found(self, row: tuple[int, int, int], x: Any, name: Any = None) -> None:
+        """Enter what is found somewhere. row: how. name: by which."""
         direct, self._is_direct = self._is_direct, False
         kind: Any = type(x)
         form = self.form
-        if kind is Tensor:
+        if x is NOTHING:
+            self._place(row, self.object(x), form.ABSENT)
+        elif kind is Tensor:
             self._place(row, 0, 0, self._tensor(x))
-        elif is_told and kind in KINDS and self._is_number(x):
-            self._place(row, self.object(kind), form.TOLD, self._number())
         elif is_compared(x):
             self._place(row, self.object(x), form.EQUAL)
         elif kind is FunctionType and not is_plain(x):
-            parts = [0 if one is None else self.object(one) for one in form_of(x)]
-            self._place(row, self.object(x), form.FUNCTION, len(vars(x)), *parts)
+            own = [0 if one is None else self.object(one) for one in form_of(x)]
+            self._place(row, self.object(x), form.FUNCTION, len(vars(x)), *own)
             self._attributes(vars(x))
-        elif self._has_parts(x):
-            self._place(row, self.object(kind), form.PARTS, self._own_parts([x], is_told=False))
-        elif kind in (list, dict):
-            self._itself_and_parts(row, x)
+        elif _has_parts(x):
+            parts: list[tuple[int, ...]] = []
+            self._part(x, parts, name, is_told=False)
+            self._place(row, self.object(kind), form.PARTS, len(self.rows["parts"]))
+            self.rows["parts"] += parts
         elif constant_of(x) is not None:
             self._constant(row, x)
-        elif _is_of_attributes(x):
-            self._object(row, x)
         else:
             self._behind(row, x)
         self._is_direct = direct
@@ -246,6 +234,8 @@ class Told:
         if is_plain(x) or id(x) in self.inside:
             return
         self.inside.add(id(x))
+        if self.reach.every:  # in whatever order
+            raise UntoldError
         if type(x) is ModuleType:
             self.rows["spreads"].append((self.object(vars(x)), len(vars(x))))
             self._attributes(vars(x))
@@ -253,39 +243,6 @@ class Told:
             self._shared(x, ())
         else:
             raise UntoldError
-
-    def _itself_and_parts(self, row: tuple[int, int, int], x: Any) -> None:
-        """Enter a list or dict that is to be itself."""
-        form, kind = self.form, type(x)
-        self._place(row, id(x), form.SIZED, len(x), self.object(kind))
-        if id(x) in self.inside:
-            return
-        self.inside.add(id(x))
-        self.rows["wholes"].append((id(x),))
-        keys = range(len(x)) if kind is list else list(x)
-        if len(x) > MOST_ELEMENTS or not (kind is list or all(type(key) in (str, int) for key in keys)):
-            raise UntoldError
-        for key in keys:
-            way = (id(x), key, form.IN_LIST) if kind is list else (id(x), self.object(key), form.IN_DICT)
-            self._found(way, x[key], is_told=True)
-
-    def _object(self, row: tuple[int, int, int], x: Any) -> None:
-        """Enter an object of a class whose objects are what their attributes are."""
-        form = self.form
-        kind: Any = type(x)
-        if slots_of(kind) or len(vars(x)) > MOST_ATTRIBUTES:
-            raise UntoldError
-        own = vars(x)
-        self._place(row, id(x), form.WITH_DICT, len(own), self.object(kind), id(own))
-        if id(x) in self.inside:
-            return
-        self.inside.add(id(x))
-        asked = list(own.items()) if stays(kind) else self.reach.own_of(own)
-        for name, value in asked:
-            self._found((id(own), self.object(name), form.IN_DICT), value, is_told=True)
-        for name in own.keys() - {name for name, _ in asked}:  # no other one may have come in its place
-            self._place((id(own), self.object(name), form.HAS_KEY), self.object(True), form.ITSELF)
-        self._shared(kind, own)
 
     def _shared(self, kind: type, own: Collection[str]) -> None:
         """Enter what objects of a class have in common."""
@@ -297,7 +254,7 @@ class Told:
                     if name in AS_MADE:
                         self._place(way, self.object(every[name]), self.form.ITSELF)
                     elif name not in own and not is_code(every[name]):
-                        self._found(way, every[name])
+                        self._found(way, every[name], name)
 
     def _attributes(self, own: dict[str, Any]) -> None:
         """Enter the attributes of a module or a function that can be looked up, once."""
@@ -306,7 +263,7 @@ class Told:
         self._met.add(id(own))
         for name, value in self.reach.own_of(own):
             if type(value) is Tensor or not stays(value):
-                self._found((self.object(own), self.object(name), self.form.IN_DICT), value)
+                self._found((self.object(own), self.object(name), self.form.IN_DICT), value, name)
 
     def _behind(self, row: tuple[int, int, int], x: Any) -> None:
         """Enter what stands for a function that it cannot be parted from, or that is one of its attributes."""
@@ -320,9 +277,9 @@ class Told:
         else:
             raise UntoldError
 
-    def looked_into(self) -> tuple[int, ...]:
-        """Return the ids of the objects and functions that are given, and asked for what they have."""
-        return tuple([row[0] for row in self.rows["places"] if row[2] == self.form.ITS_PLACE])
+    def itself(self) -> tuple[int, ...]:
+        """Return the ids of what must be the very ones."""
+        return tuple([row[-1] for row in self.rows["parts"] if row[-1]])
 
     # ---- words
 
@@ -344,6 +301,15 @@ class Told:
             self.rows[name] = [(*row[:lie], row[lie] + at, *row[lie + 1 :]) for row in self.rows[name]]
         rows = [number for name in form.TABLES for row in self.rows[name] for number in row]
         return np.array([*self.head.values(), *rows, *self._lists], np.int64)
+
+
+def _has_parts(x: Any) -> bool:
+    """Return whether something is told by its parts."""
+    kind: Any = type(x)
+    if kind in (list, dict, *_BOUND):
+        return True
+    constant = constant_of(x)
+    return (is_remade(x) and (constant is None or not is_plain(x))) or (constant is None and _is_of_attributes(x))
 
 
 def _is_of_attributes(x: Any) -> bool:

@@ -16,7 +16,7 @@ from .mailbox import load
 # with each one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or
 # 0; build: SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
 TABLES = (
-    *("spreads", "parts", "places", "numbers", "wholes"),
+    *("spreads", "parts", "places", "numbers", "wholes", "agains"),
     *("tensors", "written", "moves", "cells", "results", "leaves"),
 )
 HEAD = (
@@ -28,22 +28,24 @@ HEAD = (
 SINGLE, TUPLE = 0, 1
 
 # The rows of tables. spreads: something and its length. parts: of arguments, and of what is found, in the order in
-# which one comes to them: a constant, or null for a tensor; how others are compared with it; the tensor's number, or
-# how many elements there are, whose rows follow; where it is noted. places: where something is found, under which
-# name, and in which way; what that is, or null for a tensor, how it is compared, and with what else. numbers: those
-# that are told, as they were found in this call. wholes: lists and dicts, of which no two are one, as they were
-# found. tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its
-# lowest and behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was
-# found in this call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it
-# begins. cells: words of the run that numbers tell. results: what an array is to have, whether it is a value, and the
-# word that tells where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or
-# an object.
+# which one comes to them: a constant, or a type, or null for a tensor; how others are compared with it; the tensor's
+# number, or how many elements there are, whose rows follow; where it is noted; which one it must be, or null. places:
+# where something is found, under which name, and in which way; what that is, or null for a tensor, how it is
+# compared, and with what else. numbers: those that are told, as they were found in this call. wholes: lists, dicts,
+# tuples and objects as they were found, of which no two are one. agains: what is to be one of these, and which.
+# tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its lowest and
+# behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was found in this
+# call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it begins.
+# cells: words of the run that numbers tell. results: what an array is to have, whether it is a value, and the word
+# that tells where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or an
+# object.
 ROWS = {
     "spreads": ("whole", "length"),
-    "parts": ("constant", "compared", "number", "noted"),
+    "parts": ("constant", "compared", "number", "noted", "itself"),
     "places": ("where", "name", "way", "constant", "compared", "number", "one", "other", "third"),
     "numbers": ("found",),
     "wholes": ("found",),
+    "agains": ("found", "noted"),
     "tensors": (
         *("dtype", "writeable", "axes", "lie", "low", "high", "left", "is.value"),
         *("object", "begin", "lowest", "highest"),
@@ -56,17 +58,16 @@ ROWS = {
 }
 RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
 
-# How something is compared with a constant: only itself will do; what equals it, and has its type; not at all; a number
-# whose type it is, and which is told; a tuple, list or dict of that type, with so many elements, each like its part, or
-# an object of it, with so many attributes, in a dict or in slots. In places alone: parts, from one with a number on;
-# itself, a function with its code, defaults and named defaults, and so many attributes; itself, of a type, and so many
-# elements; itself, an object of a type, with a dict of so many attributes.
-ITSELF, EQUAL, ANY, TOLD, OF_TUPLE, OF_LIST, OF_DICT, WITH_PARTS, WITH_SLOTS = range(9)
-PARTS, FUNCTION, SIZED, WITH_DICT = range(9, 13)
+# How something is compared with a constant: only itself will do; what equals it, and has its type; not at all; a
+# number of that type, which is told; a whole that was come to before; a tuple, list or dict of that type, with so
+# many elements, each like its part, an object of it, with so many attributes, in a dict or in slots, or whatever is
+# of it. In places alone: parts, from one with a number on; itself, a function with its code, defaults and named
+# defaults, and so many attributes; nothing.
+ITSELF, EQUAL, ANY, TOLD, AGAIN, OF_TUPLE, OF_LIST, OF_DICT, WITH_PARTS, WITH_SLOTS, OF_TYPE = range(11)
+PARTS, FUNCTION, ABSENT = range(11, 14)
 
-# The ways: the value of a key in a dict, the content of a cell, the element of a list with a number, where it is sought
-# itself, and whether a dict has a key.
-IN_DICT, IN_CELL, IN_LIST, ITS_PLACE, HAS_KEY = range(5)
+# The ways: the value of a key in a dict, the content of a cell, and where it is sought itself.
+IN_DICT, IN_CELL, ITS_PLACE = range(3)
 
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62

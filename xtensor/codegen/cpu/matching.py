@@ -8,24 +8,22 @@ from __future__ import annotations
 from ...storage.pool import ALIGNMENT
 from .faces import Offsets, found, given, sure
 from .kinds import (
+    ABSENT,
+    AGAIN,
     ANSWERS,
     ANY,
     APART,
     EQUAL,
     FUNCTION,
-    HAS_KEY,
     HEAD,
     IN_CELL,
-    IN_LIST,
     ITS_PLACE,
     OF_DICT,
     OF_LIST,
     OF_TUPLE,
     PARTS,
     ROWS,
-    SIZED,
     TOLD,
-    WITH_DICT,
     WITH_PARTS,
     WITH_SLOTS,
     WRITEABLE,
@@ -203,11 +201,11 @@ def _parts() -> str:
     )
     return f"""
 define private i1 @part_fits(ptr %kind, ptr %cursor, ptr %x) {{
-{table("parts")}{table("wholes")}\
+{table("parts")}{table("wholes")}{table("agains")}\
   %n = load i64, ptr %cursor
   %n.next = add i64 %n, 1
   store i64 %n.next, ptr %cursor
-{row("parts", "%n", "constant*", "compared", "number", "noted")}\
+{row("parts", "%n", "constant*", "compared", "number", "noted", "itself*")}\
   %is.tensor = icmp eq ptr %constant, null
   br i1 %is.tensor, label %tensor, label %other
 tensor:
@@ -228,16 +226,25 @@ compare:
   %is.right = or i1 %is.any, %as.told
   ret i1 %is.right
 whole:
+  %is.again = icmp eq i64 %compared, {AGAIN}
+  br i1 %is.again, label %again, label %new
+again:
+  %again.words = mul i64 %noted, {len(ROWS["agains"])}
+  %again.to = getelementptr ptr, ptr %agains.table, i64 %again.words
+  store ptr %x, ptr %again.to
+  ret i1 true
+new:
 {load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%constant", "open", "ptr")}\
-  %is.tuple = icmp eq i64 %compared, {OF_TUPLE}
-  br i1 %is.tuple, label %tuple, label %note
+  %is.free = icmp eq ptr %itself, null
+  %is.itself = icmp eq ptr %itself, %x
+  %may.be = or i1 %is.free, %is.itself
+  br i1 %may.be, label %note, label %no
 note:
   %to = getelementptr ptr, ptr %wholes.table, i64 %noted
   store ptr %x, ptr %to
-  switch i64 %compared, label %no [ {" ".join([f"i64 {case}, label %{name}" for case, name in cases[1:]])} ]
-{asked}no:
-  ret i1 false
-}}
+  switch i64 %compared, label %yes [ {" ".join([f"i64 {case}, label %{name}" for case, name in cases])} ]
+{asked}yes:
+{ANSWERS}\
 {_sequences()}{_named()}"""
 
 
@@ -317,8 +324,8 @@ define private i1 @slots_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
 
 
 def _given() -> str:
-    """Return @given_fit: whether arguments are what a kind was given; @wholes_apart: whether no two of the lists and
-    dicts that were found are one.
+    """Return @given_fit: whether arguments are what a kind was given; @wholes_apart: whether no two wholes that were
+    found are one, but those that were.
     """
     argument = """  %y.at = getelementptr ptr, ptr %y, i64 %n
   %x = load ptr, ptr %y.at
@@ -332,6 +339,8 @@ n.good:
 j.good:
 """
     whole = row("wholes", "%i", "found*", suffix=".i") + over("j", "%i", other)
+    again = f"""{row("agains", "%a", "found*", "noted")}{load("first", "%wholes.table", "%noted", "ptr")}\
+{same("one.again", "%found", "%first", "a.good", "ptr")}"""
     return f"""
 define private i1 @given_fit(ptr %kind, ptr %y) {{
 {word("given", "first")}\
@@ -340,31 +349,23 @@ define private i1 @given_fit(ptr %kind, ptr %y) {{
 {over("n", "%given", argument)}\
 {ANSWERS}\
 define private i1 @wholes_apart(ptr %kind) {{
-{table("wholes")}{over("i", "%wholes.rows", whole)}\
+{table("wholes")}{table("agains")}{over("i", "%wholes.rows", whole)}{over("a", "%agains.rows", again)}\
 {ANSWERS}"""
 
 
 def _finding() -> str:
-    """Return @found_at: what is found in some way."""
+    """Return @found_at: what is found in some way, null for nothing."""
     return f"""
 define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
-{given("None", "True", "PyCell_Get", "PyDict_GetItemWithError", "PyList_GetItem", "Py_DecRef", "PyErr_Clear")}\
+{given("PyCell_Get", "PyDict_GetItemWithError", "Py_DecRef", "PyErr_Clear")}\
   switch i64 %way, label %find [ i64 {IN_CELL}, label %look
-                                 i64 {IN_LIST}, label %count
                                  i64 {ITS_PLACE}, label %itself ]
 itself:
   ret ptr %where
-count:
-  %number = ptrtoint ptr %name to i64
-  %element = call ptr %PyList_GetItem(ptr %where, i64 %number)
-  %beyond = icmp eq ptr %element, null
-  br i1 %beyond, label %clear, label %counted
-counted:
-  ret ptr %element
 look:
   %held = call ptr %PyCell_Get(ptr %where)
   %empty = icmp eq ptr %held, null
-  br i1 %empty, label %nothing, label %let
+  br i1 %empty, label %clear, label %let
 let:
   call void %Py_DecRef(ptr %held)
   ret ptr %held
@@ -373,20 +374,16 @@ find:
   %missing = icmp eq ptr %value, null
   br i1 %missing, label %clear, label %there
 there:
-  %asks = icmp eq i64 %way, {HAS_KEY}
-  %answer = select i1 %asks, ptr %True, ptr %value
-  ret ptr %answer
+  ret ptr %value
 clear:
   call void %PyErr_Clear()
-  br label %nothing
-nothing:
-  ret ptr %None
+  ret ptr null
 }}
 """
 
 
 def _forms(at: Offsets) -> str:
-    """Return @form_fits: whether a function still has what a row says; @own_dict_fits: whether an object does."""
+    """Return @form_fits: whether a function still has what a row says."""
     return f"""
 define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
 {given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
@@ -407,21 +404,6 @@ count:
 compare:
   %attributes = phi i64 [0, %none], [%size, %count]
 {same("as.many", "%attributes", "%many", "yes")}\
-{ANSWERS}\
-define private i1 @own_dict_fits(ptr %x, ptr %type, ptr %own, i64 %many) {{
-{given("PyObject_GenericGetDict", "PyDict_Size", "Py_DecRef", "PyErr_Clear")}\
-{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%type", "type.good", "ptr")}\
-  %its.dict = call ptr %PyObject_GenericGetDict(ptr %x, ptr null)
-  %bare = icmp eq ptr %its.dict, null
-  br i1 %bare, label %none, label %some
-none:
-  call void %PyErr_Clear()
-  br label %no
-some:
-  call void %Py_DecRef(ptr %its.dict)
-{same("its.own", "%its.dict", "%own", "count", "ptr")}\
-  %size = call i64 %PyDict_Size(ptr %own)
-{same("as.many", "%size", "%many", "yes")}\
 {ANSWERS}"""
 
 
@@ -430,8 +412,13 @@ def _found() -> str:
     return f"""
 define private i1 @found_fits(ptr %kind, ptr %x, ptr %constant, i64 %compared, i64 %number, ptr %one, ptr %other,
     ptr %third) {{
-{given("PyObject_Size")}\
   %cursor = alloca i64
+  %is.nothing = icmp eq ptr %x, null
+  br i1 %is.nothing, label %nothing, label %something
+nothing:
+  %was.nothing = icmp eq i64 %compared, {ABSENT}
+  ret i1 %was.nothing
+something:
   %is.tensor = icmp eq ptr %constant, null
   br i1 %is.tensor, label %tensor, label %more
 tensor:
@@ -440,9 +427,7 @@ tensor:
 more:
   switch i64 %compared, label %compare [ i64 {TOLD}, label %told
                                          i64 {PARTS}, label %parts
-                                         i64 {FUNCTION}, label %function
-                                         i64 {SIZED}, label %sized
-                                         i64 {WITH_DICT}, label %object ]
+                                         i64 {FUNCTION}, label %function ]
 compare:
   %as.told = call i1 @constant_fits(ptr %x, ptr %constant, i64 %compared)
   ret i1 %as.told
@@ -457,16 +442,6 @@ function:
 {same("own.function", "%x", "%constant", "form", "ptr")}\
   %formed = call i1 @form_fits(ptr %x, ptr %one, ptr %other, ptr %third, i64 %number)
   ret i1 %formed
-sized:
-{same("own.whole", "%x", "%constant", "type", "ptr")}\
-{load("its.type", "%x", 1, "ptr")}{same("typed", "%its.type", "%one", "measure", "ptr")}\
-  %size = call i64 %PyObject_Size(ptr %x)
-{same("as.long", "%size", "%number", "yes")}\
-  ret i1 true
-object:
-{same("own.object", "%x", "%constant", "open", "ptr")}\
-  %as.before = call i1 @own_dict_fits(ptr %x, ptr %one, ptr %other, i64 %number)
-  ret i1 %as.before
 no:
   ret i1 false
 }}

@@ -287,7 +287,7 @@ def _fused(makers: list[str], body: list[str], way: str, *, is_plain: bool) -> t
         "in an object": [f"{name} = held.{name}" for name in names],
         "found": [f"{name} = xp.asarray(FOUND['{name}'])" for name in names],
     }
-    own = names if way == "tensors" else [] if way == "found" else ["held"]
+    own = {"tensors": names, "arrays": names, "found": []}.get(way, ["held"])
     may_raise = failing(tuple(makers), tuple(body))
     lines = returning(names + own, body)
     if way == "in an object":
@@ -320,6 +320,7 @@ def difference(lines: list[str], mode: str) -> str | None:
             vars(held).update(zip(names, args, strict=True))
             given_as = {
                 "tensors": args,
+                "arrays": args,
                 "in a list": [list(args)],
                 "in a dict": [dict(zip(names, args, strict=True))],
                 "in an object": [held],

@@ -334,7 +334,7 @@ class _Key:
             else:
                 self.key.append(name)
                 if self.reach.is_log(name, value):
-                    self._log(value)
+                    self._log(cast(Any, value))
                     continue
                 if holder >= 0 and type(value) in KINDS:
                     self.numbers.append((len(self.key) + 1, value, holder, name))

@@ -59,7 +59,10 @@ NOT_LOOKED_UP = 15
 
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
-RETURNS = "[returns] it returns something else than tensors and constants, in tuples, lists, dicts or dataclasses"
+RETURNS = (
+    "[returns] it returns, or puts somewhere, something else than tensors and constants, in tuples, lists, dicts or "
+    "dataclasses"
+)
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
 NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"

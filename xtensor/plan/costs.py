@@ -318,6 +318,9 @@ PRODUCT_SECONDS, PRODUCT_SLOWER, PRODUCT_CALL = {"f": 1e-11, "d": 2e-11}, {"f": 
 # Multiplications from which on attention runs in tiles: of fewer, all scores stay in the second cache.
 ATTENTION_TILED = 1 << 25
 
+# Elements of a row up to which argmax and argmin by kernels take less than the library's, which has vectors for rows.
+SEARCHED_BELOW = 32
+
 # Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
 EINSUM_MULTIPLIED = 1 << 16
 

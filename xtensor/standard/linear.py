@@ -59,6 +59,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
     shape = _product_shape(x1, x2)
     if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
+        if min(x1.ndim, x2.ndim) > 1 and x1.shape[-1] == 1 and min(shape[-2:]) > 1:  # a column and a row
+            return x1 * x2 + 0.0  # as a sum of one term, which is no negative zero
         later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
         if later is not None:
             return later
@@ -190,8 +192,8 @@ def _turned(matrix: Any) -> Any:
 
 def _turned_product(x1: Tensor, x2: Tensor, first: bool) -> Tensor:
     """Return the product of a matrix and another or a vector; the first of them turned, or the second."""
-    x = x1 if first else x2
-    if is_node(x) and x1.dtype == x2.dtype and not is_recording():  # a view of it would have it computed now
+    x, terms = x1 if first else x2, x1.shape[0 if first else -1]
+    if is_node(x) and terms > 1 and x1.dtype == x2.dtype and not is_recording():  # a view of it would be computed now
         rows, columns = x1.shape[1:] if first else x1.shape[:1], x2.shape[1:] if first else x2.shape[:1]
         turned = (first, not first)
         later = library_later(_PRODUCT, (x1, x2), {"turned": turned}, (*rows, *columns), x1.dtype)

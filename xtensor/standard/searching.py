@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 from ..autograd.rules import xt
 from ..base.dtypes import ANY, REAL
 from ..base.errors import check_choice, expected
 from ..calls.library import on
 from ..calls.rows import elementwise, reduction
-from ..tensor.face import Tensor
+from ..plan.costs import DIRECT_BELOW, SEARCHED_BELOW
+from ..storage.storage import watchers
+from ..tensor.face import CPU_DEVICE, Tensor
 from ..tensor.operands import Operand, as_tensor, as_tensors
 from .statistical import Axis
 
 __all__ = ["argmax", "argmin", "count_nonzero", "nonzero", "searchsorted", "where"]
 
 
-@reduction(REAL, one_axis=True)
+def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
+    """Return where along an axis an extreme, or else a NaN, comes first; None where the library's own way is faster, or
+    lays results of several axes out.
+    """
+    axis = params["axis"]
+    if axis is None or x.ndim > 2 or x.device is not CPU_DEVICE:
+        return None
+    length, after = x.shape[axis], x.ndim - 1 - axis % x.ndim
+    if not after and length > SEARCHED_BELOW and not (watchers and x.nbytes <= DIRECT_BELOW):
+        return None
+    places = xt.reshape(xt.arange(length), (length, *[1] * after))
+    best = getattr(xt, extreme)(x, axis=axis, keepdims=True)
+    here = xt.logical_or(x == best, x != x)
+    return cast(Tensor, xt.min(xt.where(here, places, length), axis=axis, keepdims=params["keepdims"]))
+
+
+@reduction(REAL, one_axis=True, composed=partial(_place_of, "max"))
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index (int64) of the first largest element, counted in C order when axis is None."""
     ...
 
 
-@reduction(REAL, one_axis=True)
+@reduction(REAL, one_axis=True, composed=partial(_place_of, "min"))
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Return the index (int64) of the first smallest element, counted in C order when axis is None."""
     ...

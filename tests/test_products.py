@@ -237,3 +237,39 @@ def test_stacks_lie_as_their_operands_do(dtype: str, size: int, lazy: Any) -> No
             for ours, theirs in zip(map(np.asarray, found), expected, strict=True):
                 assert np.array_equal(ours, theirs)
                 assert ours.strides == theirs.strides
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "shapes", [((300, 1), (1, 400)), ((5, 300, 1), (5, 1, 40)), ((300, 1), (3, 1, 400)), ((1, 1), (1, 400))]
+)
+def test_columns_with_rows(shapes: Any, dtype: str) -> None:
+    """Sums of one term: NumPy's bits, zeros' signs and NaN."""
+    rng = np.random.default_rng(3)
+    a, b = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    a.flat[0] = -0.0
+    a.flat[-1] = np.nan if a.size > 1 else 2.0
+    found, expected = (xt.asarray(a) @ xt.asarray(b)).numpy(), a @ b
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+    there = ~np.isnan(expected)
+    for part in (np.real, np.imag):
+        np.testing.assert_array_equal(np.signbit(part(found))[there], np.signbit(part(expected))[there])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("shape", [(20_000, 8), (8, 20_000), (300, 400), (20_000, 1), (1, 20_000)])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_places_of_extremes(name: str, shape: tuple[int, ...], axis: int) -> None:
+    """The first of several, or the first NaN; computed with what is pending, in captured functions, too."""
+    x = np.round(np.random.default_rng(5).normal(size=shape), 1)
+    fused = xt.fuse(lambda x: getattr(xt, name)(x * 2.0, axis=axis, keepdims=True))
+    for with_nan in (False, True):
+        x.flat[:: 700 if with_nan else x.size] = np.nan if with_nan else 0.0
+        expected = getattr(np, name)(x, axis=axis)
+        mine = xt.asarray(x)
+        for found in (getattr(xt, name)(mine, axis=axis), getattr(xt, name)(mine * 2.0, axis=axis)):
+            assert found.dtype == xt.int64
+            np.testing.assert_array_equal(found.numpy(), expected)
+        for _ in range(3):
+            np.testing.assert_array_equal(fused(mine).numpy(), np.expand_dims(expected, axis))

@@ -665,3 +665,110 @@ def test_what_is_put_into_an_object_is_put_there_alone() -> None:
     same(fused(other), plain.plain())
     assert one.u is before
     assert other.u is not before
+
+
+def test_objects_of_many_attributes() -> None:
+    """Numbers that are told, and constants, in the order in which they stand."""
+    names = [f"n{n}" for n in range(40)]
+
+    class Many:
+        def __init__(self) -> None:
+            vars(self).update(dict.fromkeys(names, 1), w=vector())
+
+    product = " + ".join([f"c.{name} * {n}" for n, name in enumerate(names, 1)])
+    fused, x, one = xt.fuse(eval(f"lambda c, x: x * ({product}) * c.w")), vector(), Many()
+    for number in (0, 1, 2, 3, 4, 5, 1, 1, 1, 1, 1, 1):
+        one.n7 = number  # type: ignore[attr-defined]
+        fused(one, x)
+    for n, name in enumerate(names, 1):
+        one = Many()
+        setattr(one, name, 5)
+        same(fused(one, x), x.numpy() * (820 + 4 * n) * one.w.numpy())  # type: ignore[attr-defined]
+
+
+def test_other_base_classes() -> None:
+    class A:
+        scale = 2.0
+
+        def rate(self) -> float:
+            return 2.0
+
+    class B:
+        scale = 3.0
+
+        def rate(self) -> float:
+            return 5.0
+
+    class C(A):
+        def __init__(self) -> None:
+            self.w = vector()
+
+    one, x = C(), vector()
+    fused = known(lambda c, x: c.w * x * c.scale * c.rate(), one, x)
+    C.__bases__ = (B,)
+    same(fused(one, x), one.w.numpy() * x.numpy() * 15.0)
+
+
+def test_what_is_taken_away() -> None:
+    """Nothing is returned, as only something is removed."""
+
+    def f(d: dict[str, Any], x: xt.Tensor) -> None:
+        x += 1
+        d.pop("a", None)
+
+    fused, x = xt.fuse(f), vector()
+    for _ in range(8):
+        d = {"a": 1}
+        assert fused(d, x) is None
+        assert d == {}
+    same(x, vector().numpy() + 8)
+
+
+def test_attributes_of_odd_kinds() -> None:
+    """Private slots, classes of Python's, objects that are called, slots beside `__getattr__`."""
+
+    class Private:
+        __slots__ = ("__a", "w")
+
+        def __init__(self, a: float) -> None:
+            self.__a, self.w = a, vector()
+
+        def step(self, x: xt.Tensor) -> Any:
+            return x * self.__a * self.w
+
+        def put(self, a: float) -> None:
+            self.__a = a
+
+    class Act:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        def __call__(self, x: xt.Tensor) -> Any:
+            return x * self.k
+
+    class Acting:
+        act, kind = Act(2.0), int
+
+    class Open:
+        __slots__ = ("w",)
+
+        def __getattr__(self, name: str) -> Any:
+            return [1.0]
+
+    x, private, acting, opened = vector(), Private(2.0), Acting(), Open()
+    step, act = known(Private.step, private, x), known(lambda c, x: c.act(x), acting, x)
+    private.put(7.0)
+    same(step(private, x), x.numpy() * 7 * private.w.numpy())
+    Acting.act.k = 3.0
+    for _ in range(4):
+        same(act(acting, x), x.numpy() * 3)
+    Acting.act = Act(5.0)
+    same(act(acting, x), x.numpy() * 5)
+    own = SimpleNamespace(kind=int)
+    cast = known(lambda c, x: x * c.kind(2.7), own, x)
+    own.kind = float
+    same(cast(own, x), x.numpy() * 2.7)
+    opened.w = vector()
+    fused = xt.fuse(lambda c, x: x * c.w)
+    for _ in range(5):
+        same(fused(opened, x), x.numpy() * vector().numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,103 @@ def test_a_call_that_fails_leaves_what_a_plain_one_does() -> None:
     with pytest.raises(ValueError, match="shape"):
         fused(one, ones(), xt.ones(3))
     assert len(one.rows) == 5
+
+
+def runs(function: Any, calls: int = 6) -> Any:
+    fused = xt.fuse(function)
+    return fused, lambda *args: [fused(*args) for _ in range(calls)]
+
+
+class Holder:
+    def __init__(self, **own: Any) -> None:
+        vars(self).update(own)
+
+
+@pytest.mark.usefixtures(at_once.__name__)
+def test_logs_that_become_one_list_or_two() -> None:
+    def step(s: Any, x: xt.Tensor) -> xt.Tensor:
+        s.a.append(1.0)
+        s.b.append(x * 2)
+        return x + 1
+
+    fused, often = runs(step)
+    s = Holder(a=[], b=[])
+    often(s, ones())
+    s.b = s.a
+    often(s, ones())
+    assert len(s.a) == 6 + 12
+    assert s.a[-2] == 1.0
+    s.b = []
+    often(s, ones())
+    assert (len(s.a), len(s.b)) == (24, 6)
+    p, q = Holder(a=[], b=[]), Holder(a=[], b=[])
+    both = xt.fuse(lambda p, q, x: (step(p, x), step(q, x)))
+    for _ in range(4):
+        both(p, q, ones())
+    q.a = p.a
+    both(p, q, ones())
+    assert (len(p.a), len(q.b)) == (6, 5)
+
+
+@pytest.mark.usefixtures(at_once.__name__)
+@pytest.mark.parametrize("order", [("rows", "same"), ("same", "rows")])
+def test_a_log_that_becomes_a_list_that_is_read(order: tuple[str, str]) -> None:
+    def step(s: Any, x: xt.Tensor) -> Any:
+        s.rows.append(2.0)
+        return x * len(s.same), ()
+
+    fused, often = runs(step)
+    s = Holder(**{name: [1.0] * (name == "same") for name in order})
+    often(s, ones())
+    s.rows = s.same
+    for call in range(4):
+        found, nothing = fused(s, ones())
+        assert float(found[0]) == len(s.same) == 2 + call
+        assert nothing == ()
+    s.same = [1.0]
+    for _ in range(4):
+        found, nothing = fused(s, ones())
+        assert float(found[0]) == 1
+        assert nothing == ()
+
+
+@pytest.mark.usefixtures(at_once.__name__)
+def test_a_log_of_a_class() -> None:
+    class Shared:
+        rows: list[Any] = []
+
+        def step(self, x: xt.Tensor) -> xt.Tensor:
+            self.rows.append(x * 2)
+            return x + 1
+
+    fused, one = xt.fuse(Shared.step), Shared()
+    for call in range(12):
+        if call == 6:
+            Shared.rows.clear()
+        fused(one, ones())
+    assert len(Shared.rows) == 6
+
+
+def test_logs_that_are_read_in_other_ways() -> None:
+    """By the method's owner, or by names in texts."""
+
+    def by_method(s: Any, x: xt.Tensor) -> xt.Tensor:
+        m = s.rows.append
+        m(1.0)
+        return x * len(m.__self__)
+
+    def by_path(h: Any, x: xt.Tensor) -> xt.Tensor:
+        h.sim.rows.append(1.0)
+        return x * len(attrgetter("sim.rows")(h))
+
+    def by_format(s: Any, x: xt.Tensor) -> xt.Tensor:
+        s.rows.append(1.0)
+        return x * "{0.rows}".format(s).count("1")  # noqa: UP030, UP032
+
+    for function, s in (
+        (by_method, Holder(rows=[])),
+        (by_path, Holder(sim=Holder(rows=[]))),
+        (by_format, Holder(rows=[])),
+    ):
+        fused = xt.fuse(function)
+        assert [float(fused(s, ones())[0]) for _ in range(4)] == [1, 2, 3, 4]

@@ -22,7 +22,7 @@ from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
 from .leaves import HOLDER
 from .numbers import Numbers
-from .reach import Reach
+from .reach import NOTHING, Reach
 from .rebound import held
 from .told import Told, UntoldError
 
@@ -150,7 +150,7 @@ def kind_of(
     both = zip(call.tensors, told.natives, strict=False)
     if len(call.tensors) != len(told.natives) or not all(x is y for x, (y, _) in both):
         return None
-    if told.inside != {id(held(one)) for one in call.holders if type(one) is not tuple}:
+    if told.inside != {id(held(one)) for one in call.holders if one is not NOTHING}:
         return None
     told.rows["written"] = [(number,) for number in written]
     _enter_memory(told)

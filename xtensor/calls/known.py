@@ -139,7 +139,7 @@ class Known:
 
     def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
         """Return the result of a call, and leave elsewhere what it does."""
-        if not self.leaves:
+        if not self.leaves and not self.left:
             return rebuilt(self.build, ())
         made = [face(blob) for blob in results]
         for place in self.values:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import opcode
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -156,13 +157,13 @@ class Reach:
         self.names: set[str] = set()
         self.places: list[list[Any]] = []
         self._functions: dict[int, Any] = {}  # with their forms; held, so that no other one gets its number
-        self._classes: set[type] = set()
+        self._classes: dict[type, tuple[type, ...]] = {}
         self._methods: set[tuple[type, str]] = set()
         self.grown = self.version = 0
         self.varying = ""
         self.every = self.handles = False
         self._deterministic, self._noted = True, dict[int, Any]()
-        self._logs, self._otherwise = set[str](), set[str]()
+        self._codes, self._logs, self._otherwise = list[CodeType](), set[str](), set[str]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -218,15 +219,19 @@ class Reach:
         if type(vars(function).get("registry")) is MappingProxyType:  # of functools.singledispatch
             self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
-        logs, otherwise = _logs(function.__code__)
-        self._logs |= logs
-        self._otherwise |= otherwise
+        self._codes.append(function.__code__)
         self.handles = self.handles or _handles(function.__code__)
         self._name(set(_names(function.__code__)))
 
     def is_log(self, name: Any, value: Any) -> bool:
         """Return whether a value of this name is a list that is only appended to: what is in it makes no difference."""
-        return type(value) is list and name in self._logs and name not in self._otherwise and not self.every
+        if type(value) is not list or self.every:
+            return False
+        while self._codes:
+            logs, otherwise = _logs(self._codes.pop())
+            self._logs |= logs
+            self._otherwise |= otherwise
+        return name in self._logs and name not in self._otherwise
 
     def grew(self) -> None:
         """Take in names that were added where they can be found."""
@@ -294,10 +299,10 @@ class Reach:
         for kind in list(self._classes) if new or anew else ():
             self._take_methods(kind, new)
 
-    def own_of(self, own: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """Return those of some attributes that the function can look up, with others where there are few."""
-        names = own if self.every else self.names
-        found = list(own.items()) if len(own) < 32 else [(name, own[name]) for name in own.keys() & names]
+    def own_of(self, own: Mapping[str, Any], *, in_order: bool = False) -> list[tuple[str, Any]]:
+        """Return those of some attributes that the function can look up. in_order: as they stand, even of many."""
+        names, few = own if self.every else self.names, in_order or len(own) < 32
+        found = list(own.items()) if few else [(name, own[name]) for name in own.keys() & names]
         return [(name, value) for name, value in found if name in names]
 
     def mentioned(self, own: Collection[str]) -> Collection[str]:
@@ -312,8 +317,8 @@ class Reach:
 
         makes: whether objects of it can be made.
         """
-        if kind not in self._classes:
-            self._classes.add(kind)
+        if self._classes.get(kind) is not kind.__mro__:
+            self._classes[kind] = kind.__mro__
             self.grown += 1
             self._take_all_methods(kind)
             for base in kind.__mro__:
@@ -524,20 +529,36 @@ def _imports_from(code: CodeType) -> bool:
 
 @lru_cache(maxsize=1024)
 def _logs(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of what is appended to in code and that of functions in it, and of what is used otherwise."""
-    inner = [_logs(one) for one in code.co_consts if isinstance(one, CodeType)]
-    logs, otherwise = set[str](), {one for one in code.co_consts if isinstance(one, str)}
-    if "append" not in code.co_names:
-        otherwise |= {*code.co_names, *code.co_freevars, *code.co_cellvars}
-    else:
-        from dis import get_instructions
+    """Return the names of what is appended to in code and that of functions in it, and of what is used otherwise: also
+    those in texts, by which attributes may be found.
+    """
+    from dis import get_instructions
 
-        for one, following in pairwise(get_instructions(code)):
-            if isinstance(one.argval, str) and one.opname not in ("LOAD_CLOSURE", "MAKE_CELL"):
-                is_looked_up = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_DEREF")
-                appends = following.opname in ("LOAD_ATTR", "LOAD_METHOD") and following.argval == "append"
-                (logs if is_looked_up and appends else otherwise).add(one.argval)
+    inner = [_logs(one) for one in code.co_consts if isinstance(one, CodeType)]
+    logs, otherwise = set[str](), set[str]()
+    for one, following in pairwise(get_instructions(code)):
+        if one.opname in ("LOAD_CLOSURE", "MAKE_CELL"):
+            continue
+        is_looked_up = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_DEREF")
+        if is_looked_up and _is_method(following) and following.argval == "append":
+            logs.add(one.argval)
+        else:
+            otherwise.update(_words_in(one.argval))
     return frozenset(logs.union(*[one for one, _ in inner])), frozenset(otherwise.union(*[one for _, one in inner]))
+
+
+def _is_method(instruction: Any) -> bool:
+    """Return whether an instruction looks up a method that is called at once."""
+    if sys.version_info < (3, 12):
+        return bool(instruction.opname == "LOAD_METHOD")
+    return bool(instruction.opname == "LOAD_ATTR" and instruction.arg & 1)
+
+
+def _words_in(value: Any) -> Iterable[str]:
+    """Return what may be names in a text, or in texts in a tuple."""
+    if isinstance(value, (tuple, frozenset)):
+        return [word for part in value for word in _words_in(part)]
+    return re.findall(r"\w+", value) if isinstance(value, str) else ()
 
 
 def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
@@ -625,10 +646,23 @@ def is_open(kind: Any) -> bool:
 @lru_cache(maxsize=1024)
 def slots_of(kind: Any) -> tuple[str, ...]:
     """Return the names of attributes that objects of a class have in slots."""
-    found = [vars(base).get("__slots__", ()) for base in kind.__mro__]
-    return tuple([name for names in found for name in ((names,) if isinstance(names, str) else names)])
+    found = [(base, vars(base).get("__slots__", ())) for base in kind.__mro__]
+    every = [(base, name) for base, names in found for name in ((names,) if isinstance(names, str) else names)]
+    return tuple([_mangled(base, name) for base, name in every])
+
+
+def _mangled(kind: type, name: str) -> str:
+    """Return how Python calls an attribute of this name in a class."""
+    is_private = name.startswith("__") and not name.endswith("__") and kind.__name__.strip("_")
+    return f"_{kind.__name__.lstrip('_')}{name}" if is_private else name
+
+
+def dict_of(x: Any) -> dict[str, Any]:
+    """Return the attributes that an object has in a dict, whatever its class says."""
+    return cast("dict[str, Any]", x.__dict__) if type(x).__dictoffset__ else {}
 
 
 def is_code(attribute: Any) -> bool:
     """Return whether an attribute of a class is code, or describes what objects have."""
-    return callable(attribute) or hasattr(attribute, "__get__")
+    is_object = not isinstance(attribute, type) and not stays(type(attribute))
+    return hasattr(attribute, "__get__") or (callable(attribute) and not is_object)

@@ -13,7 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from ..graph.number import Number, type_of, value_of
-from .reach import NOTHING, Reach, constant_of, is_open, slots_of, stays, value_in
+from .reach import NOTHING, Reach, constant_of, dict_of, is_open, slots_of, stays, value_in
 
 _ABSENT = object()
 
@@ -158,7 +158,7 @@ def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
     kind: Any = type(holder)
     if not is_open(kind):
         return dict(enumerate(holder))
-    own: dict[Any, Any] = getattr(holder, "__dict__", {})
+    own: dict[Any, Any] = dict_of(holder)
     own = dict(own) if stays(kind) else _mentioned(own, names)
     own |= {name: getattr(holder, name) for name in slots_of(kind) if hasattr(holder, name)}
     for base in kind.__mro__[:-1]:

@@ -38,6 +38,7 @@ from .reach import (
     Reach,
     behind,
     constant_of,
+    dict_of,
     form_of,
     is_code,
     is_open,
@@ -79,10 +80,10 @@ class _Key:
     function finds what is entered.
 
     arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules. logs: the numbers of lists among these that are only appended to. numbers: of
-    numbers that are arguments, or in lists, dicts and objects, the places in it, the values, and the number and the
-    name of what holds each; for arguments -1 and None, for elements of tuples that are, in tuples alone, -1 and the
-    tuple's id. direct: whether what is entered is of an argument or such a tuple.
+    dicts, objects, classes and modules. logs: the numbers of lists among these that are only appended to, by their
+    ids. numbers: of numbers that are arguments, or in lists, dicts and objects, the places in it, the values, and the
+    number and the name of what holds each; for arguments -1 and None, for elements of tuples that are, in tuples
+    alone, -1 and the tuple's id. direct: whether what is entered is of an argument or such a tuple.
     """
 
     __slots__ = (
@@ -100,7 +101,7 @@ class _Key:
         self.seen: dict[int, int] = {}
         self.arrays: list[Snapshot] = []
         self.holders: list[Any] = []
-        self.logs: list[int] = []
+        self.logs: dict[int, int] = {}
         self.numbers: list[tuple[int, Any, int, Any]] = []
         self.direct = False
 
@@ -251,9 +252,9 @@ class _Key:
         kind = type(x)
         self.key += (kind, len(x))
         if not stays(kind):
-            own: dict[str, Any] = getattr(x, "__dict__", {})
+            own = dict_of(x)
             self.reach.meet(kind)
-            self.holders += (own,) * hasattr(x, "__dict__")
+            self.holders += (own,) * bool(kind.__dictoffset__)
             self._attributes(own)
             self._shared(kind, own)
         holder = -1 if issubclass(kind, (tuple, MappingProxyType, set, frozenset)) else len(self.holders)
@@ -307,8 +308,7 @@ class _Key:
         self.key.append(kind)
         self.holders.append(x)
         self.reach.meet(kind)
-        own: dict[str, Any] = getattr(x, "__dict__", {})
-        slots = slots_of(kind)
+        own, slots = dict_of(x), slots_of(kind)
         if slots:
             own = own | {name: getattr(x, name) for name in slots if hasattr(x, name)}
         self._attributes(own, every=stays(kind), holder=len(self.holders) - 1)
@@ -322,14 +322,17 @@ class _Key:
                 for name in self.reach.mentioned(every):
                     if name in AS_MADE:
                         self.key.append((base, name, id(every[name])))
+                    elif name not in own and self.reach.is_log(name, every[name]):
+                        self._log(every[name])
                     elif name not in own and not is_code(every[name]):
                         self.key.append((base, name))
                         self.enter(every[name], given=False)
 
     def _attributes(self, own: Mapping[str, Any], *, every: bool = False, holder: int = -1) -> None:
         """Enter those of some attributes that are mentioned, or every one. holder: the number of the object."""
-        for name, value in list(own.items()) if every else self.reach.own_of(own):
+        for name, value in list(own.items()) if every else self.reach.own_of(own, in_order=holder >= 0):
             if type(value) is not Tensor and stays(value):
+                self.key += (name, value)
                 self.reach.note(value)
             else:
                 self.key.append(name)
@@ -341,17 +344,25 @@ class _Key:
                 self.enter(value, given=False)
 
     def _log(self, x: list[Any]) -> None:
-        """Enter a list that is only appended to by the name that it has here."""
-        self.key.append(Log)
-        if id(x) not in self.seen and all(x is not self.holders[number].items for number in self.logs):
-            self.logs.append(len(self.holders))
+        """Enter a list that is only appended to by the name that it has here: which of these it is, not what is in it.
+        One that was entered by another name, which is read, is that.
+        """
+        if id(x) in self.seen:
+            self.key.append(("again", self.seen[id(x)]))
+            return
+        number = self.logs.setdefault(id(x), len(self.holders))
+        self.key.append((Log, number))
+        if number == len(self.holders):
             self.holders.append(Log(x))
 
     def forget_logs(self) -> None:
-        """Take lists that are read by another name for what they are."""
-        for number in self.logs:
-            if id(self.holders[number].items) in self.seen:
-                self.holders[number] = ()
+        """Take lists that were entered by another name afterwards for what they are: nothing is in their place among
+        the holders.
+        """
+        for x, number in self.logs.items():
+            if x in self.seen:
+                self.key.append((Log, number, self.seen[x]))
+                self.holders[number] = NOTHING
 
 
 def is_compared(x: Any) -> bool:

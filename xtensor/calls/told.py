@@ -20,11 +20,24 @@ from ..graph.number import KINDS
 from ..tensor.face import Tensor
 from .given import MOST_ELEMENTS, is_remade
 from .numbers import Numbers
-from .reach import NOTHING, Reach, behind, constant_of, form_of, is_code, is_plain, slots_of, stays, value_in, wrapped
+from .reach import (
+    NOTHING,
+    Reach,
+    behind,
+    constant_of,
+    dict_of,
+    form_of,
+    is_code,
+    is_plain,
+    slots_of,
+    stays,
+    value_in,
+    wrapped,
+)
 from .signature import AS_MADE, has_attributes, is_compared
 
-# Attributes up to which an object is told.
-MOST_ATTRIBUTES = 128
+# Attributes up to which an object is told, and objects, lists, dicts and tuples, each of which is compared with each.
+MOST_ATTRIBUTES, MOST_WHOLES = 128, 64
 
 
 # What has parts that nothing else can take the place of, by their names.
@@ -121,6 +134,8 @@ class Told:
         is_tuple = isinstance(x, tuple)
         if not is_tuple and kind not in _BOUND:
             self.inside.add(id(x))
+        if len(self.rows["wholes"]) >= MOST_WHOLES:
+            raise UntoldError
         last = len(self.rows["wholes"]), id(x) if id(x) in self._itself else 0
         self.rows["wholes"].append((0,))
         if self.reach.is_log(name, x):
@@ -163,12 +178,12 @@ class Told:
         """Enter an object by its attributes; of those that are not asked for the names alone."""
         kind: Any = type(x)
         form, slots = self.form, slots_of(kind)
-        own = {name: getattr(x, name) for name in slots} if slots else vars(x)
+        own = {name: getattr(x, name) for name in slots} if slots else dict_of(x)
         if len(own) > MOST_ATTRIBUTES:
             raise UntoldError
         rows.append((self.object(kind), form.WITH_SLOTS if slots else form.WITH_PARTS, len(own), *last))
-        self.head["twice"] = 1
-        asked = own if stays(kind) else dict(self.reach.own_of(own))
+        self.head["collects"] |= not slots
+        asked = own if stays(kind) else dict(self.reach.own_of(own, in_order=True))
         for name, value in list(own.items()):
             rows.append((self.object(name), form.EQUAL, 0, 0, 0))
             if name in asked:
@@ -246,6 +261,12 @@ class Told:
 
     def _shared(self, kind: type, own: Collection[str]) -> None:
         """Enter what objects of a class have in common."""
+        form = self.form
+        if id(kind) not in self._met:
+            self._met.add(id(kind))
+            self._place(
+                (self.object(kind), self.object("__mro__"), form.ITS_OWN), self.object(kind.__mro__), form.ITSELF
+            )
         for base in kind.__mro__[:-1]:
             if not stays(base):
                 every = vars(base)
@@ -262,8 +283,7 @@ class Told:
             return
         self._met.add(id(own))
         for name, value in self.reach.own_of(own):
-            if type(value) is Tensor or not stays(value):
-                self._found((self.object(own), self.object(name), self.form.IN_DICT), value, name)
+            self._found((self.object(own), self.object(name), self.form.IN_DICT), value, name)
 
     def _behind(self, row: tuple[int, int, int], x: Any) -> None:
         """Enter what stands for a function that it cannot be parted from, or that is one of its attributes."""
@@ -317,11 +337,13 @@ def _is_of_attributes(x: Any) -> bool:
     kind: Any = type(x)
     if not has_attributes(kind) or (stays(kind) and wrapped(x) is not None):
         return False
-    slots, own = slots_of(kind), getattr(x, "__dict__", None)
+    slots, has_dict = slots_of(kind), bool(kind.__dictoffset__)
     if not slots:
-        return type(own) is dict
+        return has_dict
+    if has_dict or hasattr(kind, "__getattr__") or kind.__getattribute__ is not object.__getattribute__:
+        return False
     described = {type(getattr(kind, name, None)) for name in slots}
-    return own is None and described == {MemberDescriptorType} and all(hasattr(x, name) for name in slots)
+    return described == {MemberDescriptorType} and all(hasattr(x, name) for name in slots)
 
 
 def _dict_of(names: Mapping[str, Any]) -> dict[str, Any]:

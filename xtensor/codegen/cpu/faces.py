@@ -24,7 +24,7 @@ FUNCTIONS = (
     *("PyObject_VectorcallMethod", "PyUnicode_Compare", "PyErr_Occurred", "PyArray_NewFromDescr"),
     *("PyContextVar_Get", "PyObject_Size", "PyObject_RichCompareBool", "PyCell_Get", "PyDict_Size"),
     *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyBytes_AsString"),
-    *("PyDict_Next", "PyObject_GenericGetDict"),
+    *("PyDict_Next", "PyObject_GenericGetDict", "PyGC_Disable", "PyGC_Enable"),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open; converting: one while nobody has

@@ -20,7 +20,7 @@ TABLES = (
     *("tensors", "written", "moves", "cells", "results", "leaves"),
 )
 HEAD = (
-    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "twice"),
+    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "collects"),
     "overlaps",
     *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
@@ -66,8 +66,9 @@ RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
 ITSELF, EQUAL, ANY, TOLD, AGAIN, OF_TUPLE, OF_LIST, OF_DICT, WITH_PARTS, WITH_SLOTS, OF_TYPE = range(11)
 PARTS, FUNCTION, ABSENT = range(11, 14)
 
-# The ways: the value of a key in a dict, the content of a cell, and where it is sought itself.
-IN_DICT, IN_CELL, ITS_PLACE = range(3)
+# The ways: the value of a key in a dict, the content of a cell, where it is sought itself, and an attribute of a class
+# that Python gives it and keeps.
+IN_DICT, IN_CELL, ITS_PLACE, ITS_OWN = range(4)
 
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62

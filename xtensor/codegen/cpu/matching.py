@@ -17,6 +17,7 @@ from .kinds import (
     FUNCTION,
     HEAD,
     IN_CELL,
+    ITS_OWN,
     ITS_PLACE,
     OF_DICT,
     OF_LIST,
@@ -357,11 +358,19 @@ def _finding() -> str:
     """Return @found_at: what is found in some way, null for nothing."""
     return f"""
 define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
-{given("PyCell_Get", "PyDict_GetItemWithError", "Py_DecRef", "PyErr_Clear")}\
+{given("PyCell_Get", "PyDict_GetItemWithError", "PyObject_GetAttr", "Py_DecRef", "PyErr_Clear")}\
   switch i64 %way, label %find [ i64 {IN_CELL}, label %look
-                                 i64 {ITS_PLACE}, label %itself ]
+                                 i64 {ITS_PLACE}, label %itself
+                                 i64 {ITS_OWN}, label %own ]
 itself:
   ret ptr %where
+own:
+  %attribute = call ptr %PyObject_GetAttr(ptr %where, ptr %name)
+  %unknown = icmp eq ptr %attribute, null
+  br i1 %unknown, label %clear, label %kept
+kept:
+  call void %Py_DecRef(ptr %attribute)
+  ret ptr %attribute
 look:
   %held = call ptr %PyCell_Get(ptr %where)
   %empty = icmp eq ptr %held, null
@@ -502,19 +511,29 @@ define private i1 @can_be_written(ptr %kind) {{
 
 def _fits() -> str:
     """Return @fits: whether a call is of a kind. An object's dict may be made when it is first asked for, and Python
-    may collect garbage then: such kinds are compared once more, when all are there.
+    would collect garbage then, and run finalizers: it does not as long as such kinds are compared.
     """
     return f"""
 define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
-{word("twice")}\
-{sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "begin", "no")}\
-  %is.twice = icmp ne i64 %twice, 0
-  br i1 %is.twice, label %once, label %state
-once:
-{sure("given.once", "@given_fit(ptr %kind, ptr %y)", "finds.once", "no")}\
-{sure("found.once", "@places_fit(ptr %kind)", "again", "no")}\
-  br label %state
-state:
+{given("PyGC_Disable", "PyGC_Enable")}{word("collects")}\
+  %may.collect = icmp ne i64 %collects, 0
+  br i1 %may.collect, label %wait, label %ask
+ask:
+  %now = call i1 @all_fit(ptr %kind, ptr %y, i64 %count, ptr %names)
+  ret i1 %now
+wait:
+  %before = call i32 %PyGC_Disable()
+  %meanwhile = call i1 @all_fit(ptr %kind, ptr %y, i64 %count, ptr %names)
+  %was = icmp ne i32 %before, 0
+  br i1 %was, label %enable, label %done
+enable:
+  %disabled = call i32 %PyGC_Enable()
+  br label %done
+done:
+  ret i1 %meanwhile
+}}
+define private i1 @all_fit(ptr %kind, ptr %y, i64 %count, ptr %names) {{
+{sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "state", "no")}\
 {sure("same.state", "@state_fits(ptr %kind)", "arguments", "no")}\
 {sure("given", "@given_fit(ptr %kind, ptr %y)", "finds", "no")}\
 {sure("found", "@places_fit(ptr %kind)", "wholes", "no")}\

@@ -24,6 +24,7 @@ from .leaves import HOLDER
 from .numbers import Numbers
 from .reach import NOTHING, Reach
 from .rebound import held
+from .signature import signature_of
 from .told import Told, UntoldError
 
 # Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
@@ -110,11 +111,12 @@ def made_thin(values: Iterable[Any]) -> bool:
 
 
 class Call(NamedTuple):
-    """A call that was answered in Python. tensors: that it reads; holders: what it looks into; numbers: that it finds;
-    mask: where in its signature those are that it is told.
+    """A call that was answered in Python. signature: of it; tensors: that it reads; holders: what it looks into;
+    numbers: that it finds; mask: where in its signature those are that it is told.
     """
 
-    args: Sequence[Any]
+    signature: tuple[Any, ...]
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     tensors: Sequence[Tensor]
     holders: Sequence[Any]
@@ -134,12 +136,12 @@ class Result(NamedTuple):
 
 
 def kind_of(
-    call: Call, options: Any, reach: Reach, stands: Standing, written: Sequence[int], result: Result, again: Again
+    call: Call, options: Any, reach: Reach, stands: Standing, written: Sequence[int], result: Result, numbers: Again
 ) -> Kind | None:
     """Return what machine code is told of calls like one; None where more is to be asked than it can.
 
-    options: the object that says which are in force. written: the numbers of tensors that are written. again: what is
-    computed of numbers.
+    options: the object that says which are in force. written: the numbers of tensors that are written. numbers: what
+    is computed of numbers.
     """
     told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
     try:
@@ -152,6 +154,9 @@ def kind_of(
         return None
     if told.inside != {id(held(one)) for one in call.holders if one is not NOTHING}:
         return None
+    again = signature_of(call.args, call.kwargs, reach)
+    if type(again) is str or again[0] != call.signature:  # another thread has changed something
+        return None
     told.rows["written"] = [(number,) for number in written]
     _enter_memory(told)
     _enter_run(told, stands, result.values)
@@ -161,7 +166,7 @@ def kind_of(
         "names": told.object(tuple(call.kwargs)) if call.kwargs else 0,
         "positional": len(call.args),
         "build": result.build if type(result.build) is int else told.object(result.build),
-        "compute": told.object(partial(_told_of, again, stands.told[1], cells)) if call.mask else 0,
+        "compute": told.object(partial(_told_of, numbers, stands.told[1], cells)) if call.mask else 0,
     }
     return Kind(told.words(), (told.held, stands), told.itself())
 

@@ -158,38 +158,43 @@ class Told:
         """Enter the elements of a list, tuple or dict. last: of its row, where it is noted, and which one it is."""
         kind: Any = type(x)
         form = self.form
-        if len(x) > MOST_ELEMENTS:
+        parts = list(x.items() if kind is dict else x)  # another thread may add to it
+        if len(parts) > MOST_ELEMENTS:
             raise UntoldError
         if kind is dict:
-            rows.append((self.object(kind), form.OF_DICT, len(x), *last))
-            for key, value in x.items():
+            rows.append((self.object(kind), form.OF_DICT, len(parts), *last))
+            for key, value in parts:
                 if type(key) not in (str, int):
                     raise UntoldError
                 self._part(key, rows, is_told=False)
                 self._part(value, rows, is_told=True)
             return
-        rows.append((self.object(kind), form.OF_LIST if kind is list else form.OF_TUPLE, len(x), *last))
+        rows.append((self.object(kind), form.OF_LIST if kind is list else form.OF_TUPLE, len(parts), *last))
         if not stays(kind):
             self._shared(kind, ())
-        for part in x:
+        for part in parts:
             self._part(part, rows, is_told=kind is list or self._is_direct)
 
     def _attributes_of(self, x: Any, rows: list[tuple[int, ...]], last: tuple[int, int]) -> None:
         """Enter an object by its attributes; of those that are not asked for the names alone."""
         kind: Any = type(x)
         form, slots = self.form, slots_of(kind)
-        own = {name: getattr(x, name) for name in slots} if slots else dict_of(x)
+        own = {name: getattr(x, name) for name in slots} if slots else dict(dict_of(x))
         if len(own) > MOST_ATTRIBUTES:
             raise UntoldError
         rows.append((self.object(kind), form.WITH_SLOTS if slots else form.WITH_PARTS, len(own), *last))
         self.head["collects"] |= not slots
         asked = own if stays(kind) else dict(self.reach.own_of(own, in_order=True))
-        for name, value in list(own.items()):
+        for name, value in own.items():
             rows.append((self.object(name), form.EQUAL, 0, 0, 0))
             if name in asked:
                 self._part(value, rows, name, is_told=True)
             else:
                 rows.append((self.object(True), form.ANY, 0, 0, 0))
+        for name in slots:  # which show what is there, and nothing that is made when it is asked for
+            home = next(base for base in kind.__mro__ if name in vars(base))
+            way = self.object(_dict_of(vars(home))), self.object(name), form.IN_DICT
+            self._place(way, self.object(vars(home)[name]), form.ITSELF)
         self._shared(kind, own)
 
     def _tensor(self, x: Tensor) -> int:

@@ -289,8 +289,8 @@ d.good:
   store i64 %value, ptr %cursor
 {row("parts", "%name", "constant*")}\
 {found("filled", "%PyObject_GetAttr(ptr %x, ptr %constant)", "s.there", "none")}\
-  call void %Py_DecRef(ptr %filled)
   %is.like = call i1 @part_fits(ptr %kind, ptr %cursor, ptr %filled)
+  call void %Py_DecRef(ptr %filled)
   br i1 %is.like, label %s.good, label %no
 s.good:
 """

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from test_dispatch import N, answered, at_once, by_machine_code, by_python, known, vector
+from test_dispatch import answered, at_once, by_machine_code, by_python, known, vector
 
 import xtensor as xt
 from xtensor.codegen.cpu.compile import host
@@ -413,8 +413,7 @@ def test_properties_and_static_methods() -> None:
     model.c = 3.0
     same(by_python(step, model, vector(3)), (vector(3).numpy() + 1) * vector(1).numpy() * 3)
     Model.shifted = staticmethod(lambda x: x - 1)  # type: ignore[method-assign]
-    same(fused_value := step(model, vector(3)), (vector(3).numpy() - 1) * vector(1).numpy() * 3)
-    assert fused_value.shape == (N,)
+    same(step(model, vector(3)), (vector(3).numpy() - 1) * vector(1).numpy() * 3)
 
 
 @dataclass

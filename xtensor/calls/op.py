@@ -381,6 +381,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     known = reduce_known(op, x, params) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
+    # searches are composed along one axis alone, other reductions along any
     whole = params["axis"] is None and (op.composed is None or op.one_axis)
     reduced = _reduce_quickly(op, x, params) if whole else None
     if reduced is None:

@@ -224,7 +224,10 @@ class Reach:
         self._name(set(_names(function.__code__)))
 
     def is_log(self, name: Any, value: Any) -> bool:
-        """Return whether a value of this name is a list that is only appended to: what is in it makes no difference."""
+        """Return whether a value of this name is a list that is only appended to: what is in it makes no difference.
+
+        Code is looked at when the first list is found, as that takes as long as running some.
+        """
         if type(value) is not list or self.every:
             return False
         while self._codes:

@@ -39,8 +39,7 @@ from .signature import AS_MADE, has_attributes, is_compared
 # Attributes up to which an object is told, and objects, lists, dicts and tuples, each of which is compared with each.
 MOST_ATTRIBUTES, MOST_WHOLES = 128, 64
 
-
-# What has parts that nothing else can take the place of, by their names.
+# What stands for a function with what it is bound to: the names of these, which Python keeps in slots.
 _BOUND: dict[type, tuple[str, ...]] = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
 
 
@@ -51,9 +50,9 @@ class UntoldError(Exception):
 class Told:
     """What is told of a kind while it is put together.
 
-    rows: of each table; natives: tensors that were come to, each with its array; held: what must live; inside: the ids
-    of what was looked into; numbers: which are still to be come to, each with whether it is told; itself: the ids of
-    lists, dicts and objects that must be the very ones.
+    rows: of each table; natives: the tensors, each with its array; held: what must live; inside: the ids of what was
+    looked into. reach: what the function finds; numbers, mask: those of the signature, and where in it those are that
+    are told; itself: the ids of lists, dicts and objects that must be the very ones.
     """
 
     def __init__(self, reach: Reach, numbers: Numbers, mask: Collection[int], itself: Collection[int]) -> None:

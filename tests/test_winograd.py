@@ -21,13 +21,13 @@ Pads = tuple[tuple[int, int], tuple[int, int]]
 PLACES = {"winograd": 8, "winograd4": 64}
 
 
-def by_windows(x: Array, w: Array, pads: Pads, groups: int = 1) -> Array:
+def by_windows(x: Array, w: Array, pads: Pads, groups: int = 1, stride: int = 1) -> Array:
     """Return a convolution by its definition, in float64."""
     for axis, (low, high) in enumerate(pads, 2):
         cut = slice(max(-low, 0), x.shape[axis] - max(-high, 0))
         x = x[(slice(None),) * axis + (cut,)]
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *(tuple(max(n, 0) for n in pair) for pair in pads)])
-    windows = sliding_window_view(x, (3, 3), axis=(2, 3))
+    windows = sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
     windows = windows.reshape(x.shape[0], groups, -1, *windows.shape[2:])
     w = w.astype(np.float64).reshape(groups, -1, *w.shape[1:])
     return np.einsum("ngchwij,gkcij->ngkhw", windows, w).reshape(x.shape[0], -1, *windows.shape[3:5])
@@ -83,30 +83,43 @@ def counted(monkeypatch: Any) -> list[Any]:
     return used
 
 
-@pytest.mark.parametrize("m", [2, 4])
-def test_matrices_are_those_of_short_convolutions(m: int) -> None:
-    """A'[(G g) * (B' d)] is what a window of three numbers gives at m places, for polynomials of integers exactly."""
-    of = generated.matrices[m]
-    g, d = np.array([3.0, -5.0, 7.0]), np.arange(m + 2) ** 2.0 + 1
+@pytest.mark.parametrize("scheme", [one for one in generated.matrices if not one.back])
+def test_matrices_are_those_of_short_convolutions(scheme: Any) -> None:
+    """A'[(G g) * (B' d)] is what a window of three numbers gives at some places, for polynomials of integers exactly."""
+    of = generated.matrices[scheme]
+    g, d = np.array([3.0, -5.0, 7.0]), np.arange(scheme.length) ** 2.0 + 1
     found = np.array(of.products) @ ((np.array(of.weights) @ g) * (np.array(of.inputs) @ d))
-    np.testing.assert_allclose(found, np.correlate(d, g, "valid"), rtol=1e-13)
+    np.testing.assert_allclose(found, np.correlate(d, g, "valid")[:: scheme.stride], rtol=1e-13)
+    assert len(found) == scheme.gives == scheme.outputs
 
 
-@pytest.mark.parametrize("algorithm", ["winograd", "winograd4"])
-@pytest.mark.parametrize("seed", range(10))
-def test_random_configurations(seed: int, algorithm: str, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("scheme", [one for one in generated.matrices if one.back])
+def test_matrices_back_are_those_of_the_adjoint(scheme: Any) -> None:
+    """A tile of inputs is what the outputs of the windows over it give, from the one that begins before it on."""
+    of = generated.matrices[scheme]
+    g, d = np.array([3.0, -5.0, 7.0]), np.arange(scheme.length) ** 2.0 + 1
+    found = np.array(of.products) @ ((np.array(of.weights) @ g) * (np.array(of.inputs) @ d))
+    spread = np.zeros(scheme.stride * scheme.length)
+    spread[:: scheme.stride] = d
+    np.testing.assert_array_equal(found, np.convolve(spread, g)[scheme.stride :][: scheme.gives])
+    assert len(found) == scheme.gives == scheme.outputs * scheme.stride
+
+
+@pytest.mark.parametrize(("algorithm", "stride"), [("winograd", 1), ("winograd4", 1), ("winograd", 2)])
+@pytest.mark.parametrize("seed", range(12))
+def test_random_configurations(seed: int, algorithm: str, stride: int, monkeypatch: Any) -> None:
     """Odd sizes, padding of all kinds, groups, layouts and small workspaces: outputs and both gradients."""
     rng = np.random.default_rng(seed)
     dtype = "float32" if seed % 2 else "float64"
     groups, channels, outputs = [(1, 5, 6), (2, 16, 19), (1, 33, 40)][seed % 3]
     n, height, width = rng.integers(1, 4), rng.integers(3, 14), rng.integers(3, 14)
-    pads: Any = tuple(tuple(int(p) for p in rng.integers(-1 if min(height, width) > 4 else 0, 4, 2)) for _ in "hw")
+    pads: Any = tuple(tuple(int(p) for p in rng.integers(-1 if min(height, width) > 4 else 0, 6, 2)) for _ in "hw")
     lasts = bool(seed & 2), bool(seed & 4)
     x, w = normal(seed, n, groups * channels, height, width), normal(seed, groups * outputs, channels, 3, 3)
     x, w = x.astype(dtype), w.astype(dtype)
     used = counted(monkeypatch)
-    expected = by_windows(x, w, pads, groups)
-    more = {"algorithm": algorithm, "workspace_mb": [64.0, 1.0][seed // 5]}
+    expected = by_windows(x, w, pads, groups, stride)
+    more = {"algorithm": algorithm, "workspace_mb": [64.0, 1.0][seed // 6], "stride": stride}
     found = convolved(x, w, pads, groups, lasts, **more)
     assert_near(found, expected, dtype, algorithm)
     assert used
@@ -118,10 +131,12 @@ def test_random_configurations(seed: int, algorithm: str, monkeypatch: Any) -> N
         *(xt.asarray(given(x, lasts[0])), xt.asarray(w)),
     )
     of_x, of_w = (found.numpy() for found in back(xt.asarray(given(cotangent, lasts[1]))))
+    assert any(one.scheme.back for one in used) == (stride == 2)
+    assert any(one.gradient for one in used) or dtype == "float32" or seed >= 6  # sums wider, or little room
     unit_x, unit_w = normal(seed + 2, *x.shape), normal(seed + 3, *w.shape)
     for gradient, unit, change in (
-        (seen(of_x, lasts[0]), unit_x, by_windows(unit_x, w, pads, groups)),
-        (of_w, unit_w, by_windows(x, unit_w, pads, groups)),
+        (seen(of_x, lasts[0]), unit_x, by_windows(unit_x, w, pads, groups, stride)),
+        (of_w, unit_w, by_windows(x, unit_w, pads, groups, stride)),
     ):
         scale = np.linalg.norm(gradient) * np.linalg.norm(unit)
         assert abs((gradient * unit).sum() - (cotangent * change).sum()) <= 64 * np.finfo(dtype).eps * scale
@@ -141,36 +156,41 @@ def test_views_are_read_where_they_lie(last: bool) -> None:
         assert_near(seen(found.numpy(), last), by_windows(base[view], kernel, ((1, 1), (1, 1))), "float64", "winograd")
 
 
-def test_transposed_convolution() -> None:
-    """conv_transpose goes through tiles too, and stays the adjoint."""
-    x, w, y = normal(0, 2, 24, 9, 8), normal(1, 24, 20, 3, 3), normal(2, 2, 20, 9, 8)
-    found = conv_transpose(xt.asarray(x), xt.asarray(w), padding=1, algorithm="winograd").numpy()
-    expected = (x * by_windows(y, w, ((1, 1), (1, 1)))).sum()
+@pytest.mark.parametrize(("stride", "lengths"), [(1, (9, 8)), (2, (17, 16))])
+def test_transposed_convolution(stride: int, lengths: Any) -> None:
+    """conv_transpose goes through tiles too, and stays the adjoint; a bias is added."""
+    x, w, y, bias = normal(0, 2, 24, 9, 8), normal(1, 24, 20, 3, 3), normal(2, 2, 20, *lengths), normal(3, 20)
+    kind: Any = {"padding": 1, "stride": stride, "output_padding": [0, stride - 1], "algorithm": "winograd"}
+    found = conv_transpose(xt.asarray(x), xt.asarray(w), xt.asarray(bias), **kind).numpy()
+    expected = (x * by_windows(y, w, ((1, 1), (1, 1)), stride=stride)).sum() + (y * bias[:, None, None]).sum()
     np.testing.assert_allclose((found * y).sum(), expected, rtol=1e-12)
 
 
 LARGE = {"x": (2, 32, 24, 25), "w": (64, 32, 3, 3)}
 
 
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("lasts", [(False, False), (True, True)])
-def test_errors_are_within_four_times_those_of_products(lasts: tuple[bool, bool]) -> None:
+def test_errors_are_within_four_times_those_of_products(lasts: tuple[bool, bool], stride: int) -> None:
     """The bound of the documentation, for float32: outputs, and both gradients."""
     x, w = (normal(n, *shape, dtype="float32") for n, shape in enumerate(LARGE.values()))
     pads: Pads = ((1, 1), (1, 1))
-    cotangent = normal(3, x.shape[0], w.shape[0], *x.shape[2:], dtype="float32")
+    cotangent = normal(3, x.shape[0], w.shape[0], *(-(-n // stride) for n in x.shape[2:]), dtype="float32")
     errors = {}
     exact: list[Array] = []
     layout = "NHWC" if lasts[0] else "NCHW"
     for algorithm, dtype in (("im2col", "float64"), ("im2col", "float32"), ("winograd", "float32")):
         given_x = xt.asarray(given(x, lasts[0]).astype(dtype))
         y, back = xt.vjp(
-            lambda x, w, a=algorithm: conv(x, w, padding=1, layout=layout, algorithm=a),
+            lambda x, w, a=algorithm: conv(x, w, padding=1, stride=stride, layout=layout, algorithm=a),
             *(given_x, xt.asarray(w.astype(dtype))),
         )
         found = [one.numpy() for one in (y, *back(xt.asarray(given(cotangent, lasts[1]).astype(dtype))))]
         if not exact:
             exact = found
-            np.testing.assert_allclose(seen(exact[0], lasts[1]), by_windows(x, w, pads), rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                seen(exact[0], lasts[1]), by_windows(x, w, pads, stride=stride), rtol=1e-9, atol=1e-9
+            )
         errors[algorithm] = [np.sqrt(((a - b) ** 2).mean()) for a, b in zip(found, exact, strict=True)]
     for ours, products in zip(errors["winograd"], errors["im2col"], strict=True):
         assert 0 < ours <= 4 * products
@@ -178,16 +198,21 @@ def test_errors_are_within_four_times_those_of_products(lasts: tuple[bool, bool]
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("where", ["x", "w"])
-def test_auto_gives_what_products_give_for_numbers_that_are_not_finite(bad: float, where: str) -> None:
+@pytest.mark.parametrize(("stride", "channels", "outputs"), [(1, 32, 64), (2, 128, 128)])
+def test_auto_gives_what_products_give_for_numbers_that_are_not_finite(
+    bad: float, where: str, stride: int, channels: int, outputs: int
+) -> None:
     """One number that is not finite, or whose tile overflows, reaches the outputs of its own windows alone."""
-    arrays = {name: normal(n, *shape, dtype="float32") for n, (name, shape) in enumerate(LARGE.items())}
+    shapes = {"x": (2, channels, 24 * stride, 24 * stride + 1), "w": (outputs, channels, 3, 3)}
+    arrays = {name: normal(n, *shape, dtype="float32") for n, (name, shape) in enumerate(shapes.items())}
     arrays[where][1, 3, 1, 2] = bad
     x, w = (xt.asarray(arrays[name]) for name in "xw")
-    assert conv_algorithm(x, w, padding=1).startswith("winograd: ")
-    cotangent = xt.asarray(normal(3, 2, 64, 24, 25, dtype="float32"))
+    kind: Any = {"padding": 1, "stride": stride}
+    assert conv_algorithm(x, w, **kind).startswith("winograd: ")
+    cotangent = xt.asarray(normal(3, 2, outputs, *(-(-n // stride) for n in x.shape[2:]), dtype="float32"))
     found = {}
     for algorithm in ("auto", "im2col"):
-        y, back = xt.vjp(lambda x, w, a=algorithm: conv(x, w, padding=1, algorithm=a), x, w)
+        y, back = xt.vjp(lambda x, w, a=algorithm: conv(x, w, algorithm=a, **kind), x, w)
         found[algorithm] = [one.numpy() for one in (y, *back(cotangent))]
     for ours, products in zip(found["auto"], found["im2col"], strict=True):
         finite = np.isfinite(products)
@@ -199,16 +224,16 @@ def test_auto_gives_what_products_give_for_numbers_that_are_not_finite(bad: floa
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-def test_threads_do_not_change_a_bit(groups: int) -> None:
+@pytest.mark.parametrize("stride", [1, 2])
+def test_threads_do_not_change_a_bit(groups: int, stride: int) -> None:
     """Outputs and gradients are the same bits for any number of threads."""
     x, w = normal(0, 3, 64, 17, 18, dtype="float32"), normal(1, 256, 64 // groups, 3, 3, dtype="float32")
-    cotangent = xt.asarray(normal(2, 3, 256, 17, 18, dtype="float32"))
+    cotangent = xt.asarray(normal(2, 3, 256, *(-(-n // stride) for n in x.shape[2:]), dtype="float32"))
+    kind: Any = {"padding": 1, "groups": groups, "stride": stride, "algorithm": "winograd"}
     results = []
     for threads in (1, 2, 3, 7):
         with xt.options(threads=threads):
-            y, back = xt.vjp(
-                lambda x, w: conv(x, w, padding=1, groups=groups, algorithm="winograd"), xt.asarray(x), xt.asarray(w)
-            )
+            y, back = xt.vjp(lambda x, w: conv(x, w, **kind), xt.asarray(x), xt.asarray(w))
             results.append([one.numpy() for one in (y, *back(cotangent))])
     for other in results[1:]:
         for ours, first in zip(other, results[0], strict=True):
@@ -245,12 +270,13 @@ def test_workspace_is_not_exceeded(workspace_mb: float, monkeypatch: Any) -> Non
     [
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 5, 5)), algorithm="winograd"), ["5x5", "'winograd'"]),
         (lambda: conv(xt.ones((1, 2, 9)), xt.ones((2, 2, 3)), algorithm="winograd"), ["windows are 3,"]),
-        (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=2, algorithm="winograd4"), ["stride"]),
+        (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=2, algorithm="winograd4"), ["strides 2, 2"]),
+        (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=(1, 2), algorithm="winograd"), ["strides 1, 2"]),
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), dilation=2, algorithm="winograd"), ["dilated"]),
         (lambda: conv(xt.ones((1, 2, 9, 9), dtype=xt.int32), xt.ones((2, 2, 3, 3), dtype=xt.int32),
                       algorithm="winograd"), ["int32"]),
-        (lambda: conv_transpose(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=2, algorithm="winograd"),
-         ["conv_transpose", "stride"]),
+        (lambda: conv_transpose(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=3, algorithm="winograd"),
+         ["conv_transpose", "strides 3, 3"]),
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), algorithm="fft"), ["'winograd4'", "'fft'"]),
     ],
 )  # fmt: skip
@@ -266,7 +292,8 @@ def test_what_there_are_no_tiles_for(call: Any, words: list[str]) -> None:
     ("shape", "weights", "kind", "words"),
     [
         ((8, 64, 28, 28), (64, 64, 3, 3), {"padding": 1}, "winograd: an estimated"),
-        ((8, 64, 28, 28), (64, 64, 3, 3), {"stride": 2}, "im2col: windows are 3x3 with a stride"),
+        ((8, 128, 28, 28), (128, 128, 3, 3), {"stride": 2, "padding": 1}, "winograd: an estimated"),
+        ((8, 64, 28, 28), (64, 64, 3, 3), {"stride": 3}, "im2col: windows are 3x3 with strides 3, 3"),
         ((8, 64, 28, 28), (64, 64, 1, 1), {}, "im2col: windows are 1x1"),
         ((8, 3, 28, 28), (512, 3, 3, 3), {}, "im2col: an estimated"),
         ((1, 4, 9, 9), (4, 4, 3, 3), {}, "im2col: it is little work"),

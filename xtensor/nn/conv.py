@@ -81,8 +81,8 @@ def conv(
     workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
     device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
     shifted inputs, "winograd" computes tiles of 2x2 outputs by fewer multiplications and with larger rounding errors,
-    "winograd4" tiles of 4x4 (both: 3x3 windows with stride and dilation 1 of float32 or float64); "auto" decides by the
-    shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says what is decided.
+    "winograd4" tiles of 4x4 (3x3 windows with stride 1, or 2 for "winograd", dilation 1, and float32 or float64);
+    "auto" decides by the shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says what is decided.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.
@@ -351,7 +351,8 @@ def _plan(
 
 def _check_algorithm(plan: Plan, dtype: DType) -> None:
     """Raise ValueError for an algorithm that is not for such windows or numbers."""
-    why = winograd.unfit(plan.axes, dtype) if plan.algorithm in winograd.TILES else None
+    tiles = winograd.TILES.get(plan.algorithm)
+    why = None if tiles is None else winograd.unfit(plan.axes, dtype, tiles)
     if why is not None:
         others = [name for name in ALGORITHMS if name not in winograd.TILES]
         raise ValueError(expected(plan.function, "algorithm", f"{one_of(others)} as {why}", repr(plan.algorithm)))

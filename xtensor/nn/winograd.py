@@ -1,4 +1,4 @@
-"""Winograd's convolution of 3x3 windows with stride 1, and its gradient of weights: fewer multiplications.
+"""Winograd's convolution of 3x3 windows with stride 1 or 2, back to inputs too, and its gradient of weights.
 
 codegen/cpu/winograd.py has the algorithm. Here work is cut into chunks of tiles that stay in the cache of a core.
 Outputs are the same sums in the same order wherever chunks are cut; those of weight gradients depend on shapes and the
@@ -19,7 +19,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.gemm import form_of
-from ..codegen.cpu.winograd import CHUNK, WORDS, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
+from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
 from ..run.launches import BIAS, Launches, Sheet, W, X, Y, begin_of, behind, shared
@@ -27,8 +27,9 @@ from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, rounded
 from .windows import Axes
 
-# Algorithms by name: the outputs of a row of a tile.
+# Algorithms by name: the outputs of a row of a tile, and the strides there are tiles for.
 TILES = {"winograd": 2, "winograd4": 4}
+STRIDES = {2: (1, 2), 4: (1,)}
 
 # A gradient of weights is cut as if for so many threads, whatever their number; tiles of a chunk of it.
 SHARES, DEEP = 4, 128
@@ -43,11 +44,11 @@ WIDEST = 6 * 64
 class Geometry(NamedTuple):
     """What a convolution is, but for its values: channels and outputs are those of a group, strides count elements.
 
-    parts: into which outputs are cut besides groups.
+    axes: as `_turned` has them, where it goes back. parts: into which outputs are cut besides groups.
     """
 
     char: str
-    m: int
+    scheme: Scheme
     images: int
     groups: int
     channels: int
@@ -65,17 +66,25 @@ class Geometry(NamedTuple):
     @property
     def elements(self) -> int:
         """The elements of a transformed tile."""
-        return (self.m + 2) ** 2
+        return self.scheme.side**2
 
     @property
-    def rows(self) -> int:
-        """The rows of tiles of an image."""
-        return ceil(self.axes[0].out / self.m)
+    def tiles(self) -> Shape:
+        """The rows of tiles of an image, and the tiles of a row."""
+        return tiles_of(self.scheme, self.axes)
 
     @property
-    def columns(self) -> int:
-        """The tiles of a row."""
-        return ceil(self.axes[1].out / self.m)
+    def lows(self) -> tuple[int, ...]:
+        """The positions before inputs where tiles begin, down and along; and those before outputs.
+
+        Back, window o begins at position 2 o - low of what is written. The first tile is the one that has position 0
+        of that, the rest of its own are left out, and it takes from one position before its windows on.
+        """
+        lows = tuple(axis.low for axis in self.axes)
+        if not self.scheme.back:
+            return (*lows, 0, 0)
+        gives, takes = self.scheme.gives, self.scheme.takes
+        return (*(1 - low // gives * takes for low in lows), *(low % gives for low in lows))
 
 
 class Cut(NamedTuple):
@@ -93,20 +102,22 @@ class Tiling:
 
     def __init__(self, geometry: Geometry, cut: Cut) -> None:
         self.geometry, self.cut = geometry, cut
-        self.tiles = cut.images * cut.rows * geometry.columns
+        self.tiles = cut.images * cut.rows * geometry.tiles[1]
         rows = geometry.channels if geometry.gradient else self.tiles
         form = form_of(geometry.char, rows, geometry.outputs)
         lasts = geometry.of_x[2] == 1, geometry.of_y[2] == 1
-        self.tiled = Tiled(form, geometry.m, geometry.channels, geometry.outputs, *lasts, geometry.gradient)
+        self.tiled = Tiled(form, geometry.scheme, geometry.channels, geometry.outputs, *lasts, geometry.gradient)
         self.v_next, self.m_next = ((self.tiles + form.height) * n for n in (self.tiled.pitch_x, self.tiled.pitch_y))
         self.places = tuple(self._ends())
         self.each = rounded(self.places[-1] * geometry.itemsize)
 
     def _ends(self) -> Iterator[int]:
         tiled, along, end = self.tiled, self.geometry.axes[1], 0
-        lines = self.cut.images * (self.cut.rows * tiled.m + 2)
-        turned = along.size * tiled.pitch_x * (not tiled.x_last), along.out * tiled.pitch_y * (not tiled.y_last)
-        for size in (*(n * tiled.elements for n in (self.v_next, self.m_next)), *(lines * n for n in turned)):
+        scheme, (images, rows) = tiled.scheme, self.cut
+        taken = images * (rows * scheme.takes + scheme.length - scheme.takes) * along.size * (not tiled.x_last)
+        given = images * rows * scheme.gives * along.out * (not tiled.y_last)
+        transformed = (n * tiled.elements for n in (self.v_next, self.m_next))
+        for size in (*transformed, taken * tiled.pitch_x, given * tiled.pitch_y):
             end += -(-size // tiled.form.lanes) * tiled.form.lanes
             yield end
 
@@ -124,12 +135,12 @@ class Tiling:
         """Return the table of chunks, those of a group and part together."""
         geometry, (images, rows) = self.geometry, self.cut
         of_x, of_y, u = geometry.of_x, geometry.of_y, 0 if geometry.gradient else self.tiled.elements * self.u_next
-        counts = range(0, geometry.images, images), range(0, geometry.rows, rows)
+        counts = range(0, geometry.images, images), range(0, geometry.tiles[0], rows)
         found = []
         for g, p, n, r in product(range(geometry.groups), range(geometry.parts), *counts):
             y = g * of_y[1] + p * geometry.outputs * of_y[2] + n * of_y[0]
             where = g * of_x[1] + n * of_x[0], y, g * u, g * geometry.outputs
-            found.append((*where, min(images, geometry.images - n), r, min(rows, geometry.rows - r)))
+            found.append((*where, min(images, geometry.images - n), r, min(rows, geometry.tiles[0] - r)))
         assert len(found[0]) == len(CHUNK)
         return np.array(found)
 
@@ -139,17 +150,18 @@ class Tiling:
         numbers = [first, last]
         for of, axis, is_last in ((geometry.of_x, along.size, tiled.x_last), (geometry.of_y, along.out, tiled.y_last)):
             numbers += [of[0], of[3], of[4] if is_last else of[2], int(of[3] == axis and of[4] == 1)]
-        numbers += [down.size, along.size, down.out, along.out, down.low, along.low, geometry.columns]
+        numbers += [down.size, along.size, down.out, along.out, *geometry.lows, geometry.tiles[1]]
         numbers += [self.u_next, self.v_next, self.m_next, *self.places[:3]]
         assert len(places) + len(numbers) == WORDS
         return (*places, *numbers)
 
 
-def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, m: int, gradient: bool = False) -> Geometry:
+def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, scheme: Scheme, gradient: bool = False) -> Geometry:
     """Return the geometry of arrays (batch, groups, channels, height, width)."""
+    axes = _turned(axes) if scheme.back else axes
     of_x, of_y = (tuple(step // a.itemsize for step in a.strides) for a in (x, y))
     images, groups, channels = x.shape[:3]
-    return Geometry(y.dtype.char, m, images, groups, channels, outputs, axes, of_x, of_y, gradient)
+    return Geometry(y.dtype.char, scheme, images, groups, channels, outputs, axes, of_x, of_y, gradient)
 
 
 @lru_cache(256)
@@ -173,9 +185,10 @@ def tiling_of(geometry: Geometry, room: int, workers: int) -> tuple[Tiling, Arra
 
 def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
     """Return the chunk of about so many tiles with which threads are done soonest."""
-    image = geometry.rows * geometry.columns
+    rows, columns = geometry.tiles
+    image = rows * columns
     whole = image <= wanted
-    count, size = (geometry.images, image) if whole else (geometry.rows, geometry.columns)
+    count, size = (geometry.images, image) if whole else (rows, columns)
     most = max(min(wanted // size, count), 1)
     others = geometry.groups * geometry.parts * (1 if whole else geometry.images)
 
@@ -183,58 +196,82 @@ def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
         return ceil(others * ceil(count / n) / workers) * n, -n
 
     best = min(range(1 if whole else most // 2 + 1, most + 1), key=longest)
-    return Cut(best, geometry.rows) if whole else Cut(1, best)
+    return Cut(best, rows) if whole else Cut(1, best)
+
+
+def _turned(axes: Axes) -> Axes:
+    """Return the axes of what makes inputs of outputs: these are read, and those written."""
+    return tuple(axis._replace(size=axis.out, out=axis.size) for axis in axes)
+
+
+def tiles_of(scheme: Scheme, axes: Axes) -> Shape:
+    """Return the tiles along each axis; axes: as a geometry has them."""
+    befores = (axis.low % scheme.gives if scheme.back else 0 for axis in axes)
+    return tuple(ceil((axis.out + before) / scheme.gives) for axis, before in zip(axes, befores, strict=True))
 
 
 # ---- when it is taken
 
 
-def unfit(axes: Axes, dtype: DType) -> str | None:
-    """Return why there are no tiles for such windows or numbers, None where there are."""
+def unfit(axes: Axes, dtype: DType, m: int) -> str | None:
+    """Return why there are no tiles of m outputs for such windows or numbers, None where there are."""
     window = "x".join(str(axis.kernel) for axis in axes)
     if window != "3x3":
         return f"windows are {window}"
-    if any(axis.stride != 1 for axis in axes):
-        return "windows are 3x3 with a stride"
+    strides = {axis.stride for axis in axes}
+    if len(strides) > 1 or strides.isdisjoint(STRIDES[m]):
+        return f"windows are 3x3 with strides {', '.join(str(axis.stride) for axis in axes)}"
     if any(axis.dilation != 1 for axis in axes):
         return "windows are 3x3, dilated"
     return None if dtype.char in "fd" else f"numbers are {dtype}"
 
 
-def unreadable(x: Array, w: Array, y: Array, axes: Axes, asked: bool = False) -> str | None:
+def scheme_of(axes: Axes, m: int, *, back: bool = False) -> Scheme:
+    """Return what tiles for such windows are made of; back: of inputs from outputs."""
+    return Scheme(m, axes[0].stride, back)
+
+
+def unreadable(
+    x: Array, w: Array, y: Array, axes: Axes, m: int, *, asked: bool = False, back: bool = False
+) -> str | None:
     """Return why the kernel does not compute these arrays (batch, groups, channels, height, width), None if it does.
 
-    asked: whether it is to be compiled for little work too.
+    asked: whether it is to be compiled for little work too. back: whether x are outputs, and y inputs.
     """
-    found = unfit(axes, y.dtype)
+    found = unfit(axes, y.dtype, m)
     if found is not None:
         return found
-    work = y.size * w[0, 0].size if x.size and y.size else 0
-    if not work or not worth_compiling(y, y.dtype, max(work, asked * CONTRACTION_COMPILED)):
+    if not (x.size and y.size):
+        return "there is no work"
+    work = x.size * w[0, :, 0].size if back else y.size * w[0, 0].size
+    if not worth_compiling(y, y.dtype, max(work, asked * CONTRACTION_COMPILED)):
         return "it is little work, or there is no generated code"
     for one in (x, w, y):
         if one.dtype != y.dtype or not one.flags.aligned or any(step % y.itemsize for step in one.strides):
             return "dtypes differ, or numbers are not aligned"
     if any(y.itemsize not in (one.strides[2], one.strides[4]) for one in (x, y)):
         return "neither channels nor columns follow each other in memory"
-    if y.itemsize != y.strides[2] and y.strides[3] != y.itemsize * axes[1].out:
+    if y.itemsize != y.strides[2] and y.strides[3] != y.itemsize * y.shape[4]:
         return "rows of outputs do not follow each other in memory"
     return None
 
 
-def seconds(groups: int, channels: int, outputs: int, images: int, axes: Axes, itemsize: int) -> tuple[float, float]:
+def seconds(
+    groups: int, channels: int, outputs: int, images: int, axes: Axes, itemsize: int, *, back: bool = False
+) -> tuple[float, float]:
     """Estimate what one thread takes for a convolution of groups with so many channels and outputs by tiles of 2x2,
-    and by products.
+    and by products; back: from the outputs, so many channels of them, to inputs.
     """
-    tiles = images * (-(-axes[0].out // 2)) * (-(-axes[1].out // 2))
+    scheme = scheme_of(axes, 2, back=back)
+    tiles = images * prod(tiles_of(scheme, _turned(axes) if back else axes))
     sizes = groups, channels, outputs
     positions = images * axes[0].out * axes[1].out
-    return winograd_seconds(*sizes, tiles, 16, itemsize), products_seconds(*sizes, positions, 9, itemsize)
+    return winograd_seconds(*sizes, tiles, scheme.side**2, itemsize), products_seconds(*sizes, positions, 9, itemsize)
 
 
-def cheaper(x: Array, outputs: int, y: Array, axes: Axes) -> tuple[str, str]:
+def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False) -> tuple[str, str]:
     """Return the algorithm that takes less time by the estimate, and what that says; shapes alone count."""
-    ours, products = seconds(x.shape[1], x.shape[2], outputs, x.shape[0], axes, y.itemsize)
+    ours, products = seconds(x.shape[1], x.shape[2], outputs, x.shape[0], axes, y.itemsize, back=back)
     estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
         return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")
@@ -264,20 +301,20 @@ class ByTiles(NamedTuple):
         return not flag[0]
 
 
-def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, m: int, budget: int) -> bool | None:
+def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
     """Write the outputs of x (batch, groups, channels, height, width) into y alike, and return whether all are finite.
 
-    w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). m: outputs of a row of a tile. Returns None, with
-    nothing written, where `budget` bytes of scratch are too few. An element that is not finite spoils all outputs of
-    its tile.
+    w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). Where the scheme goes back, x are outputs of windows
+    that lie so, and y inputs. Returns None, with nothing written, where `budget` bytes of scratch are too few. An
+    element that is not finite spoils all outputs of its tile.
     """
     w = w if _is_square(w) else np.ascontiguousarray(w)
-    found = outputs_of(x, w, y, axes, m, budget, is_biased=bias is not None)
+    found = outputs_of(x, w, y, axes, scheme, budget, is_biased=bias is not None)
     return None if found is None else found.run(x, w, y, bias)
 
 
 def outputs_of(
-    x: Array, w: Array, y: Array, axes: Axes, m: int, budget: int, *, is_biased: bool, begin: int = 0
+    x: Array, w: Array, y: Array, axes: Axes, scheme: Scheme, budget: int, *, is_biased: bool, begin: int = 0
 ) -> ByTiles | None:
     """Return what `convolve` runs, None where scratch is too little or the elements of windows lie apart.
 
@@ -285,7 +322,7 @@ def outputs_of(
     """
     if not _is_square(w):
         return None
-    launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, m), _steps(w), begin, is_biased, budget)
+    launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, scheme), _steps(w), begin, is_biased, budget)
     return None if launches is None else ByTiles(launches)
 
 
@@ -306,7 +343,7 @@ def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, bu
         tiling, chunks = found
         tiled, registers = tiling.tiled, tiling.tiled.form.registers
         u, nbytes = sheet.take(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
-        code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.m)
+        code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.scheme)
         places, more = (Place(W, begin), u), (tiling.u_next, registers)
         first = _over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet)
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
@@ -322,7 +359,7 @@ def _steps(a: Array) -> Shape:
 
 def _seconds(geometry: Geometry) -> float:
     """Estimate what one thread takes."""
-    tiles = geometry.images * geometry.rows * geometry.columns
+    tiles = geometry.images * prod(geometry.tiles)
     sizes = geometry.groups, geometry.channels, geometry.outputs
     return winograd_seconds(*sizes, tiles, geometry.elements, geometry.itemsize)
 
@@ -389,19 +426,19 @@ def _over_outputs(
 # ---- the gradient of weights
 
 
-def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> bool | None:
+def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
     """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
     with nothing written, where the scratch is too little.
 
     Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
     """
-    found = weights_of(x, y, w, axes, m, budget)
+    found = weights_of(x, y, w, axes, scheme, budget)
     return None if found is None else found.run(x, w, y)
 
 
-def weights_of(x: Array, y: Array, w: Array, axes: Axes, m: int, budget: int) -> ByTiles | None:
+def weights_of(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> ByTiles | None:
     """Return what `convolve_weights` runs, None where the scratch is too little."""
-    launches = _weights_of(geometry_of(x, w.shape[1], y, axes, m, gradient=True), _steps(w), budget)
+    launches = _weights_of(geometry_of(x, w.shape[1], y, axes, scheme, gradient=True), _steps(w), budget)
     return None if launches is None else ByTiles(launches)
 
 
@@ -431,7 +468,7 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
         workers = max(min(sheet.threads, len(calls), room // tiling.each), 1)
         adding = _over_chunks(tiling, chunks, calls, workers, sheet)
         form = tiling.tiled.form
-        code = weights_back_kernel(form._replace(height=1, registers=1), geometry.m)
+        code = weights_back_kernel(form._replace(height=1, registers=1), geometry.scheme)
         more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
         split = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
         registers = -(-tiling.geometry.outputs // form.lanes)

@@ -1,16 +1,21 @@
-"""Winograd's convolution F(m x m, 3 x 3): tiles of m x m outputs from (m + 2) x (m + 2) inputs by as many products.
+"""Winograd's convolution of 3 x 3 windows: tiles of outputs from overlapping tiles of inputs, by fewer products.
 
 With the matrices B, G and A of `matrices`, a tile of outputs is A' [(G g G') * (B' d B)] A, where g are the weights, d
 the inputs and * goes element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
-S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each of the
-(m + 2)^2 elements is a product of matrices, tiles times channels by channels times outputs, which the contraction
-kernel of gemm.py makes.
+S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each element
+of a transformed tile is a product of matrices, tiles times channels by channels times outputs, which the contraction
+kernel of gemm.py makes. F(2 x 2, 3 x 3) has 4 x 4 elements for 2 x 2 outputs, which take 36 products.
+
+Windows with stride 2 are sums of two short convolutions by stride 1 along an axis: of the even inputs with the two
+outer weights, three products for two outputs, and of the odd ones with the weight between, two products. So tiles of
+2 x 2 outputs have 5 x 5 elements instead of 36. Back, from outputs to inputs, the even and the odd inputs are those two
+convolutions: tiles of 4 x 4 from 3 x 3, by 5 x 5 elements again.
 
 The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are
 turned on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
 
-    transformed inputs    ((m + 2)^2, tiles, channels)    read by the product where they lie
-    products              ((m + 2)^2, tiles, outputs)
+    transformed inputs    (elements, tiles, channels)    read by the product where they lie
+    products              (elements, tiles, outputs)
 
 The gradient of weights is the adjoint, G' [sum over tiles of (B' d B) * (A y A')] G, where y are the tiles of the
 outputs' gradient: products as well, channels times tiles by tiles times outputs.
@@ -54,14 +59,42 @@ class Matrices(NamedTuple):
     products: Matrix
 
 
-# By the number of outputs of a row. Points: 0, 1, -1 and infinity; for four outputs also 2 and -2.
+class Scheme(NamedTuple):
+    """What tiles are made of: so many outputs of windows by a stride; back: of their inputs, made from outputs."""
+
+    outputs: int
+    stride: int = 1
+    back: bool = False
+
+    @property
+    def gives(self) -> int:
+        """What a row of a tile has of what is written; tiles lie side by side."""
+        return self.outputs * self.stride if self.back else self.outputs
+
+    @property
+    def takes(self) -> int:
+        """The positions read from tile to tile."""
+        return self.outputs if self.back else self.outputs * self.stride
+
+    @property
+    def length(self) -> int:
+        """The positions read for a row of a tile."""
+        return len(matrices[self].inputs[0])
+
+    @property
+    def side(self) -> int:
+        """The elements of a row of a transformed tile."""
+        return len(matrices[self].inputs)
+
+
+# Points of the first: 0, 1, -1 and infinity; for four outputs also 2 and -2; of the short ones 0, 1 and infinity.
 matrices = {
-    2: Matrices(
+    Scheme(2): Matrices(
         ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
         ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
         ((1, 1, 1, 0), (0, 1, -1, -1)),
     ),
-    4: Matrices(
+    Scheme(4): Matrices(
         (
             *((1 / 4, 0, 0), (-1 / 6, -1 / 6, -1 / 6), (-1 / 6, 1 / 6, -1 / 6)),
             *((1 / 24, 1 / 12, 1 / 6), (1 / 24, -1 / 12, 1 / 6), (0, 0, 1)),
@@ -72,17 +105,27 @@ matrices = {
         ),
         ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
     ),
+    Scheme(2, stride=2): Matrices(
+        ((1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 0)),
+        ((1, 0, -1, 0, 0), (0, 0, 1, 0, 0), (0, 0, -1, 0, 1), (0, 1, 0, 0, 0), (0, 0, 0, 1, 0)),
+        ((1, 1, 0, 1, 0), (0, 1, 1, 0, 1)),
+    ),
+    Scheme(2, stride=2, back=True): Matrices(
+        ((0, 0, 1), (1, 0, 1), (1, 0, 0), (0, 1, 0), (0, 1, 0)),
+        ((1, -1, 0), (0, 1, 0), (0, -1, 1), (0, 1, 0), (0, 0, 1)),
+        ((1, 1, 0, 0, 0), (0, 0, 0, 1, 0), (0, 1, 1, 0, 0), (0, 0, 0, 0, 1)),
+    ),
 }
 
 # What a kernel is told; offsets count elements. step: from column to column where channels come last, else from channel
 # to channel. together: whether rows follow each other. u: transformed weights, or sums of what becomes their gradient.
-# next: from one of the (m + 2)^2 elements to the next, of u, of transformed inputs (v), and of products (m). at: where
-# things lie in scratch. flag: becomes 1 where an output is not finite.
+# next: from one element of a tile to the next, of u, of transformed inputs (v), and of products (m). low: the positions
+# before an array where its tiles begin. at: where things lie in scratch. flag: becomes 1 where an output is not finite.
 POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag")
 NUMBERS = (
     *("first", "last", "x.image", "x.row", "x.step", "x.together", "y.image", "y.row", "y.step", "y.together"),
-    *("height", "width", "out.height", "out.width", "low.y", "low.x", "columns", "u.next", "v.next", "m.next"),
-    *("m.at", "in.at", "out.at"),
+    *("height", "width", "out.height", "out.width", "low.y", "low.x", "out.low.y", "out.low.x"),
+    *("columns", "u.next", "v.next", "m.next", "m.at", "in.at", "out.at"),
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 
@@ -102,13 +145,13 @@ BACK = ((*WEIGHTS[0], "flag"), (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
 
 
 class Tiled(NamedTuple):
-    """What a kernel is made for: so many outputs of a row of a tile, channels and outputs, and layouts.
+    """What a kernel is made for: what tiles are made of, so many channels and outputs, and layouts.
 
     form: of the product. gradient: whether it is that of weights.
     """
 
     form: Form
-    m: int
+    scheme: Scheme
     channels: int
     outputs: int
     x_last: bool
@@ -118,7 +161,7 @@ class Tiled(NamedTuple):
     @property
     def elements(self) -> int:
         """The elements of a transformed tile."""
-        return (self.m + 2) ** 2
+        return self.scheme.side**2
 
     @property
     def pitch_x(self) -> int:
@@ -139,10 +182,13 @@ class Tiled(NamedTuple):
 
 
 class Given(NamedTuple):
-    """An array whose tiles are transformed: its name, the length of a tile, the matrix, and how it lies."""
+    """An array whose tiles are transformed: its name, the positions of a tile and from one to the next, the matrix, and
+    how it lies.
+    """
 
     name: str
     length: int
+    step: int
     matrix: Matrix
     channels: int
     pitch: int
@@ -150,13 +196,15 @@ class Given(NamedTuple):
 
 
 def _inputs(tiled: Tiled) -> Given:
-    return Given("x", tiled.m + 2, matrices[tiled.m].inputs, tiled.channels, tiled.pitch_x, tiled.x_last)
+    scheme = tiled.scheme
+    lies = tiled.channels, tiled.pitch_x, tiled.x_last
+    return Given("x", scheme.length, scheme.takes, matrices[scheme].inputs, *lies)
 
 
 def _results(tiled: Tiled) -> Given:
     """Return the gradient of outputs, which is spread over whole tiles."""
-    spread = tuple(zip(*matrices[tiled.m].products, strict=True))
-    return Given("y", tiled.m, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
+    gives, spread = tiled.scheme.gives, tuple(zip(*matrices[tiled.scheme].products, strict=True))
+    return Given("y", gives, gives, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
 
 
 @lru_cache(256)
@@ -169,15 +217,15 @@ def winograd_kernel(tiled: Tiled) -> Code:
 
 
 @lru_cache(256)
-def weights_kernel(form: Form, m: int) -> Code:
+def weights_kernel(form: Form, scheme: Scheme) -> Code:
     """Return the code that transforms weights into panels of the product: (elements, panels, channels, width)."""
-    return handmade("\n".join(_weights(form, m)))
+    return handmade("\n".join(_weights(form, scheme)))
 
 
 @lru_cache(256)
-def weights_back_kernel(form: Form, m: int) -> Code:
+def weights_back_kernel(form: Form, scheme: Scheme) -> Code:
     """Return the code that adds up sums (lanes, elements, channels, outputs), and makes them a gradient of weights."""
-    return handmade("\n".join(_weights_back(form, m)))
+    return handmade("\n".join(_weights_back(form, scheme)))
 
 
 # ---- loops and linear maps
@@ -248,6 +296,8 @@ def _turn(form: Form) -> Iterator[str]:
             f"  %some{t} = select i1 %is{t}, {mask} %wide, {mask} zeroinitializer",
             f"  %all{t} = add i64 %at{t}, %j",
             _at(form, f"%from{t}", "%from", f"%all{t}"),
+            _at(form, f"%next{t}", f"%from{t}", "%next.rows"),
+            f"  call void @llvm.prefetch.p0(ptr %next{t}, i32 0, i32 3, i32 1)",
             _masked_load(form, f"%x{t}", f"%from{t}", f"%some{t}"),
         ]
     body += [*shuffles, "  %first = add i64 %j.to, %i", _at(form, "%out", "%to", "%first")]
@@ -259,7 +309,7 @@ def _turn(form: Form) -> Iterator[str]:
             _masked_store(form, name, f"%to{t}", f"%tall{t}"),
         ]
     yield "define internal void @turn(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, i64 %columns) {"
-    yield "entry:"
+    yield f"entry:\n  %next.rows = mul i64 %from.step, {lanes}"
     outer = [
         "  %left.i = sub i64 %rows, %i",
         *first_lanes(form, "tall", "%left.i"),
@@ -276,14 +326,16 @@ _CHUNK = "i64 %images, i64 %row, i64 %rows, i64 %columns"
 _ARRAY = "i64 %image, i64 %by.row, i64 %step"
 
 
-def _tile_loops(tiled: Tiled, per_row: Iterable[str], per_tile: Iterable[str]) -> Iterator[str]:
-    """Yield the loops over images, rows and columns of tiles of a chunk; %t is the number of the tile."""
+def _tile_loops(step: int, per_row: Iterable[str], per_tile: Iterable[str]) -> Iterator[str]:
+    """Yield the loops over images, rows and columns of tiles of a chunk; %t is the number of the tile, step the
+    positions from one to the next.
+    """
     tile = [
         "  %n.rows = mul i64 %n, %rows\n  %t.row = add i64 %n.rows, %r\n  %t.first = mul i64 %t.row, %columns",
-        f"  %t = add i64 %t.first, %c\n  %x0 = mul i64 %c, {tiled.m}",
+        f"  %t = add i64 %t.first, %c\n  %x0 = mul i64 %c, {step}",
         *per_tile,
     ]
-    row = [f"  %row.r = add i64 %row, %r\n  %y0 = mul i64 %row.r, {tiled.m}", *per_row, *_loop("c", "%columns", tile)]
+    row = [f"  %row.r = add i64 %row, %r\n  %y0 = mul i64 %row.r, {step}", *per_row, *_loop("c", "%columns", tile)]
     yield from _loop("n", "%images", ["  %n.at = mul i64 %n, %image", *_loop("r", "%rows", row)])
 
 
@@ -319,6 +371,15 @@ def _grid(name: str, length: int) -> Grid:
     return [[f"%{name}{i}.{j}" for j in range(length)] for i in range(length)]
 
 
+def _lines(step: int, length: int, low: str) -> Iterator[str]:
+    """Yield the lines that say which lines of an array the rows of tiles of a chunk have: the %first of %lines."""
+    yield f"  %top = mul i64 %row, {step}\n  %top.own = sub i64 %top, {low}\n  %tall = mul i64 %rows, {step}"
+    yield f"  %reach = add i64 %tall, {length - step}\n  %bottom.own = add i64 %top.own, %reach"
+    yield "  %first = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
+    yield "  %bottom = call i64 @llvm.smin.i64(i64 %bottom.own, i64 %height)"
+    yield "  %some = sub i64 %bottom, %first\n  %lines = call i64 @llvm.smax.i64(i64 %some, i64 0)"
+
+
 def _taken(tiled: Tiled, given: Given) -> Iterator[str]:
     """Yield the function that transforms the tiles of a chunk of an array, turned before where channels come first."""
     yield from _transform(tiled, given)
@@ -330,11 +391,7 @@ def _taken(tiled: Tiled, given: Given) -> Iterator[str]:
     if given.last:
         yield f"  call void @transform.{name}(ptr %x, {_ARRAY}, {rest}\n  ret void\n}}"
         return
-    yield f"  %top = mul i64 %row, {tiled.m}\n  %top.own = sub i64 %top, %low.y\n  %tall = mul i64 %rows, {tiled.m}"
-    yield f"  %reach = add i64 %tall, {given.length - tiled.m}\n  %bottom.own = add i64 %top.own, %reach"
-    yield "  %first = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
-    yield "  %bottom = call i64 @llvm.smin.i64(i64 %bottom.own, i64 %height)"
-    yield "  %some = sub i64 %bottom, %first\n  %lines = call i64 @llvm.smax.i64(i64 %some, i64 0)"
+    yield from _lines(given.step, given.length, "%low.y")
     yield f"  %in.row = mul i64 %width, {given.pitch}\n  %in.image = mul i64 %in.row, %lines"
     yield "  %skip = mul i64 %first, %by.row\n  %is.together = icmp ne i64 %together, 0"
     yield "  %whole = mul i64 %lines, %width\n  %run = select i1 %is.together, i64 %whole, i64 %width"
@@ -380,7 +437,7 @@ def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
     tile += _loop("k", given.channels, body, form.lanes)
     yield f"define internal void @transform.{name}(ptr %x, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "
     yield "i64 %low.x, ptr %zeros, ptr %v, i64 %v.next) {\nentry:"
-    yield from _tile_loops(tiled, row, tile)
+    yield from _tile_loops(given.step, row, tile)
     yield "  ret void\n}"
 
 
@@ -388,18 +445,17 @@ def _write(tiled: Tiled) -> Iterator[str]:
     """Yield the function that makes the outputs of a chunk of its products, turned where channels come first."""
     yield from _untransform(tiled)
     form, pitch = tiled.form, tiled.pitch_y
-    area = "i64 %height, i64 %width, ptr %bias"
+    area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %bias"
     rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite)"
     yield f"define internal void @write(ptr %y, {_ARRAY}, {_CHUNK}, {area}, ptr %out, ptr %m, i64 %m.next, "
     yield "ptr %finite) {\nentry:"
     if tiled.y_last:
         yield f"  call void @untransform(ptr %y, {_ARRAY}, {rest}\n  ret void\n}}"
         return
-    yield f"  %top = mul i64 %row, {tiled.m}\n  %tall = mul i64 %rows, {tiled.m}\n  %left = sub i64 %height, %top"
-    yield "  %lines = call i64 @llvm.smin.i64(i64 %tall, i64 %left)"
+    yield from _lines(tiled.scheme.gives, tiled.scheme.gives, "%low.y")
     yield f"  %run = mul i64 %lines, %width\n  %out.row = mul i64 %width, {pitch}"
-    yield "  %out.image = mul i64 %out.row, %lines\n  %less = mul i64 %top, %out.row"
-    yield "  %out.skip = sub i64 0, %less\n  %y.skip = mul i64 %top, %by.row"
+    yield "  %out.image = mul i64 %out.row, %lines\n  %less = mul i64 %first, %out.row"
+    yield "  %out.skip = sub i64 0, %less\n  %y.skip = mul i64 %first, %by.row"
     yield _at(form, "%out.zero", "%out", "%out.skip")
     yield f"  call void @untransform(ptr %out.zero, i64 %out.image, i64 %out.row, i64 {pitch}, {rest}"
     image = [
@@ -413,24 +469,24 @@ def _write(tiled: Tiled) -> Iterator[str]:
 
 def _untransform(tiled: Tiled) -> Iterator[str]:
     """Yield the function that makes outputs whose channels come last, and looks whether they are finite."""
-    form, m = tiled.form, tiled.m
+    form, gives, side = tiled.form, tiled.scheme.gives, tiled.scheme.side
     vector, mask = _vector(form), f"<{form.lanes} x i1>"
-    row, tile = _places(form, m, "%y", ("0", "0"))
+    row, tile = _places(form, gives, "%y", ("%low.y", "%low.x"))
     tile += [f"  %t.at = mul i64 %t, {tiled.pitch_y}", _at(form, "%m.t", "%m", "%t.at")]
     body = [
         f"  %left = sub i64 {tiled.outputs}, %k",
         *first_lanes(form, "mask", "%left"),
         _at(form, "%m0", "%m.t", "%k"),
     ]
-    for number, (i, j) in enumerate(_cells(m + 2)):
+    for number, (i, j) in enumerate(_cells(side)):
         body += [
             f"  %d{i}.{j} = load {vector}, ptr %m{number}, align {form.itemsize}",
             _at(form, f"%m{number + 1}", f"%m{number}", "%m.next"),
         ]
-    lines, found = _mapped(form, matrices[m].products, _grid("d", m + 2), "a")
+    lines, found = _mapped(form, matrices[tiled.scheme].products, _grid("d", side), "a")
     body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
     body += _seen(form, chain.from_iterable(found))
-    for i, j in _cells(m):
+    for i, j in _cells(gives):
         body += [
             f"  %sum{i}.{j} = fadd {vector} {found[i][j]}, %b",
             f"  %mask{i}.{j} = select i1 %is{i}.{j}, {mask} %mask, {mask} zeroinitializer",
@@ -438,9 +494,9 @@ def _untransform(tiled: Tiled) -> Iterator[str]:
             _masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}"),
         ]
     tile += _loop("k", tiled.outputs, body, form.lanes)
-    yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, ptr %bias, ptr %m, "
-    yield "i64 %m.next, ptr %finite) {\nentry:"
-    yield from _tile_loops(tiled, row, tile)
+    yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "
+    yield "i64 %low.x, ptr %bias, ptr %m, i64 %m.next, ptr %finite) {\nentry:"
+    yield from _tile_loops(gives, row, tile)
     yield "  ret void\n}"
 
 
@@ -521,15 +577,15 @@ def _multiplied(tiled: Tiled) -> Iterator[str]:
     yield from _tell({"most": tiled.channels, "b.step": width * tiled.channels, "fresh": 1, "c.0": "%m"})
     yield from _tell({"b.next": "%u.next", "c.next": "%m.next"})
     yield "  call void @product(ptr %words)"
-    yield f"  call void @write({_of('y')}, {_CHUNK}, i64 %out.height, i64 %out.width, ptr %bias.own, ptr %out, ptr %m, "
-    yield "i64 %m.next, ptr %finite)"
+    yield f"  call void @write({_of('y')}, {_CHUNK}, i64 %out.height, i64 %out.width, i64 %out.low.y, "
+    yield "i64 %out.low.x, ptr %bias.own, ptr %out, ptr %m, i64 %m.next, ptr %finite)"
 
 
 def _added_up(tiled: Tiled) -> Iterator[str]:
     """Yield the lines that add up products of transformed inputs and gradients of outputs."""
     height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
-    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 0, i64 0, "
-    yield "ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
+    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 %out.low.y, "
+    yield "i64 %out.low.x, ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
     yield "  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
     yield from _tell({"b.0": "%m", "row.count": rows, "tall": rows - -(-rows // height) * (height - 1)})
     yield from _tell({"depth": "%tiles", "most": "%tiles", "b.step": width, "fresh": "%fresh", "c.0": "%u.own"})
@@ -540,12 +596,13 @@ def _added_up(tiled: Tiled) -> Iterator[str]:
 # ---- weights
 
 
-def _weights(form: Form, m: int) -> Iterator[str]:
+def _weights(form: Form, scheme: Scheme) -> Iterator[str]:
     """Yield the transform of weights: registers of outputs, made of a square of rows of windows, turned."""
     lanes, vector, mask = form.lanes, _vector(form), f"<{form.lanes} x i1>"
     yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
     yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
     yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
     yield from _turn(form)
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(*WEIGHTS)
@@ -560,7 +617,9 @@ def _weights(form: Form, m: int) -> Iterator[str]:
         f"  call void @turn(ptr %w.c, i64 %by.output, ptr %square, i64 {lanes}, i64 %left, i64 9)",
         *(f"  %g{t} = load {vector}, ptr %tap{t}.at" for t in range(9)),
     ]
-    lines, found = _mapped(form, matrices[m].weights, [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)], "u")
+    lines, found = _mapped(
+        form, matrices[scheme].weights, [[f"%g{3 * i + j}" for j in range(3)] for i in range(3)], "u"
+    )
     channel += lines
     for number, name in enumerate(chain.from_iterable(found)):
         channel += [
@@ -581,9 +640,9 @@ def _weights(form: Form, m: int) -> Iterator[str]:
     yield "  ret void\n}\ndeclare i64 @llvm.smin.i64(i64, i64)"
 
 
-def _weights_back(form: Form, m: int) -> Iterator[str]:
+def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
     """Yield the transform back: sums of registers of outputs, scattered to wherever weights lie."""
-    lanes, kind, vector, side = form.lanes, form.kind, _vector(form), m + 2
+    lanes, kind, vector, side = form.lanes, form.kind, _vector(form), scheme.side
     ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
     suffix = f"{_suffix(form)}.v{lanes}p0"
     counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
@@ -616,7 +675,7 @@ def _weights_back(form: Form, m: int) -> Iterator[str]:
             f"  %sum{number}.at = getelementptr {vector}, ptr %sums, i64 {number}",
             f"  %d{i}.{j} = load {vector}, ptr %sum{number}.at",
         ]
-    turned = tuple(zip(*matrices[m].weights, strict=True))
+    turned = tuple(zip(*matrices[scheme].weights, strict=True))
     lines, found = _mapped(form, turned, _grid("d", side), "g")
     channel += [*lines, *_seen(form, chain.from_iterable(found))]
     for t, name in enumerate(chain.from_iterable(found)):

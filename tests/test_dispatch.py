@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.calls import capture, thin
 from xtensor.calls import known as known_kinds
-from xtensor.calls import thin
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu.compile import host
 from xtensor.graph.number import Again
@@ -776,3 +776,21 @@ def test_long_work_is_shared() -> None:
     for _ in range(5):
         fused(x)
     assert not answered(fused)
+
+
+def test_small_functions_are_plain_until_machine_code_is_worth_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in Python, they cost more than library calls; machine code is loaded when they are run at last."""
+    loaded: list[bool] = []
+    monkeypatch.setattr(known_kinds, "is_exchanged", lambda: bool(loaded))
+    monkeypatch.setattr(known_kinds, "SMALL_ALONE", 3)
+    monkeypatch.setattr(capture, "NOT_LOOKED_UP", 0)
+    monkeypatch.setattr(capture, "exchange", lambda: loaded.append(True))
+    fused, x = xt.fuse(lambda x: x * 2.0 + 1.0), vector(n=64)
+    for _ in range(3):
+        fused(x)
+    (known,) = fused._known.values()
+    assert known.captured is not None and known.captured.is_small
+    assert known.runs is None and not loaded
+    fused(x)
+    assert known.runs is not None and loaded
+    np.testing.assert_array_equal(by_machine_code(fused, x).numpy(), x.numpy() * 2.0 + 1.0)

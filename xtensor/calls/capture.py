@@ -207,7 +207,7 @@ class Fused(Dispatched, Generic[P, R]):
         """Tell machine code of a kind that has come often, as far as it can know that."""
         if self._reach is None:
             return
-        if known.calls >= EXCHANGED_AFTER:
+        if known.calls >= EXCHANGED_AFTER or (known.captured is not None and known.captured.is_small):
             exchange()
         made_thin(call.tensors)
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)

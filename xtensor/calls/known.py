@@ -11,10 +11,22 @@ from ..run import executor as run
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor, face, valued
 from ..tensor.trees import rebuilt
-from .dispatch import AGAIN_AFTER, DISPATCHED_AFTER, SMALL_AFTER, Call, Kind, Kinds, Result, kind_of, made_thin
+from .dispatch import (
+    AGAIN_AFTER,
+    DISPATCHED_AFTER,
+    SMALL_AFTER,
+    SMALL_ALONE,
+    Call,
+    Kind,
+    Kinds,
+    Result,
+    kind_of,
+    made_thin,
+)
 from .leaves import told_tree
 from .reach import Reach
 from .rebound import Left
+from .thin import is_exchanged
 
 if TYPE_CHECKING:
     from ..run.captured import Captured
@@ -165,5 +177,5 @@ class Known:
 
     def _is_small(self, captured: Captured, limits: Settings) -> bool:
         """Return whether library calls cost less: kernels that are to be found in Python, or in machine code, too."""
-        often = captured.pays_dispatched and self.uses > SMALL_AFTER
+        often = captured.pays_dispatched and self.uses > (SMALL_AFTER if is_exchanged() else SMALL_ALONE)
         return captured.is_small and limits.engine == "auto" and not often

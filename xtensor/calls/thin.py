@@ -99,6 +99,11 @@ def exchange() -> bool:
         return bool(_methods)
 
 
+def is_exchanged() -> bool:
+    """Return whether machine code was made of the methods."""
+    return bool(_methods)
+
+
 @contextmanager
 def in_python() -> Iterator[None]:
     """A block in which all methods are Python's; for tests, and for who follows a call through the package."""

@@ -10,7 +10,7 @@ There is no hidden state: every number comes from a Generator, and the same seed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 import numpy as np
@@ -318,19 +318,27 @@ class Generator:
         found = self._drawn(lambda: getattr(self.native, name)(*given, size), _numeric(dtype, name))
         return _with_gradient(found, name, parameters)
 
-    def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Tensor:
+    def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Any:
         """Return numbers that are drawn now as a tensor of a dtype."""
 
-        def drawn() -> Native:
-            native = np.asarray(draw())
-            return native if dtype is None else native.astype(dtype, copy=False)
+        def native(found: Any) -> Native:
+            a = np.asarray(found)
+            return a if dtype is None else a.astype(dtype, copy=False)
 
         capture = watching() if watchers else None
-        native = (noting(drawn, CPU, "random") if observers else drawn)()
-        if capture is None or (self._within is not None and self._within() is capture):
-            # a generator made by a function begins anew in each call of it
-            return valued(from_native(native, self.device))
-        return valued(face(capture.drawn(drawn, native, self.device)))
+        found = (noting(draw, CPU, "random") if observers else draw)()
+        is_own = capture is None or (self._within is not None and self._within() is capture)
+        if self._keeps(found):
+            if not is_own:
+                _refuse("random")
+            return found
+        if is_own:  # a generator made by a function begins anew in each call of it
+            return valued(from_native(native(found), self.device))
+        return valued(face(cast(Any, capture).drawn(lambda: native(draw()), native(found), self.device)))
+
+    def _keeps(self, found: Any) -> bool:
+        """Return whether what was drawn is returned as it is, a number of Python's."""
+        return False
 
 
 def _refuse(name: str) -> None:
@@ -357,7 +365,11 @@ def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Ten
     """
     tensors = tuple([x for x in parameters if type(x) is Tensor])
     steps = steps_of(tensors) if active[0] and tensors else None
-    if steps is None or drawn.dtype.kind not in "fc":
+    if steps is None:
+        return drawn
+    if type(drawn) is not Tensor:
+        drawn = as_tensor(drawn, name, "what is drawn")
+    if drawn.dtype.kind not in "fc":
         return drawn
     if name not in _SLOPES:
         remember(Rule(name, {}), (("x", None),) * len(steps), steps, drawn)
@@ -378,7 +390,11 @@ def _finite(slope: Any) -> Any:
 
 def _plain(x: Any) -> Any:
     """Return a parameter as NumPy takes it."""
-    return x if isinstance(x, (int, float)) else as_tensor(x, "random", "a parameter").host()
+    if isinstance(x, (int, float)):
+        return x
+    if not isinstance(x, Tensor) and hasattr(x, "__array__"):  # as a Series of pandas has
+        x = np.asarray(x)
+    return as_tensor(x, "random", "a parameter").host()
 
 
 def _floating(dtype: Any, function: str) -> DType:

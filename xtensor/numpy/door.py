@@ -7,7 +7,7 @@ results that share memory with an operand share its owner, and a gradient on its
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial, reduce, wraps
 from typing import Any
 
 import numpy
@@ -49,6 +49,7 @@ STEADY = frozenset(
             "delete",
             "histogram",
             "insert",
+            "interp",
             "argpartition",
             "i0",
             "lexsort",
@@ -254,7 +255,31 @@ def door(name: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
     call.__doc__ = summary(theirs)
     call.library = theirs  # type: ignore[attr-defined]
-    return call if name in WRITES or name.startswith("random.") else at_once(call, theirs)
+    if name.startswith("random."):
+        return drawn_at_once(name, theirs, call)
+    return call if name in WRITES else at_once(call, theirs)
+
+
+# What NumPy draws where one number is asked for, and arguments that no tensor is among.
+NUMBERS = frozenset((int, float))
+
+
+def are_numbers(args: tuple[Any, ...]) -> bool:
+    """Return whether arguments are numbers alone, and nobody looks on."""
+    return not watchers and not observers and NUMBERS.issuperset(map(type, args))
+
+
+def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws random numbers, one of which NumPy returns without any way through the door."""
+
+    @wraps(call)
+    def drawn(*args: Any, **given: Any) -> Any:
+        if given or not are_numbers(args):
+            return call(*args, **given)
+        found = theirs(*args)
+        return found if type(found) in NUMBERS else through(name, lambda: found, (), {})
+
+    return drawn
 
 
 def summary(theirs: Any) -> str:

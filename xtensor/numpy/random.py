@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, cast
 
 import numpy
 
 from ..base.errors import expected
 from ..random import Generator as _Generator
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, from_native, valued
 from ..tensor.operands import chosen_device
 from .common import give
-from .door import through
+from .door import NUMBERS, are_numbers, drawn_at_once, through
 from .names import attributes
 
 __getattr__ = attributes("random")
 
 
 class Generator(_Generator):
-    """A numpy.random.Generator whose numbers are tensors: xtensor's, with every distribution of NumPy's."""
+    """A numpy.random.Generator whose arrays are tensors: xtensor's, with every distribution of NumPy's.
+
+    One number without a size is a float or int of Python's, as NumPy's is, and so is no step of a captured function.
+    """
 
     def __init__(self, bit_generator: Any) -> None:
         is_made = isinstance(bit_generator, numpy.random.Generator)
@@ -53,6 +56,9 @@ class Generator(_Generator):
     def __getattr__(self, name: str) -> Any:
         return _method(self, name)
 
+    def _keeps(self, found: Any) -> bool:
+        return type(found) in NUMBERS
+
 
 def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: Any) -> Tensor:
     """Return numbers that are drawn, written into `out` where there is one, which then tells how many."""
@@ -79,8 +85,29 @@ def _method(self: Any, name: str) -> Any:
     if name.startswith("__") or name == "native":
         raise AttributeError(name)
     found = getattr(self.native, name)
+    if not callable(found):
+        return found
     label = f"random.{name}"
-    return (lambda *args, **given: through(label, found, args, given)) if callable(found) else found
+    return drawn_at_once(label, found, lambda *args, **given: through(label, found, args, given))
+
+
+def _at_once(name: str) -> Any:
+    """Return a method of generators whose one number is NumPy's own."""
+    ours = getattr(Generator, name)
+
+    @wraps(ours)
+    def method(self: Generator, *args: Any, **given: Any) -> Any:
+        if given or not are_numbers(args):
+            return ours(self, *args, **given)
+        found = getattr(self.native, name)(*args)
+        return found if type(found) in NUMBERS else valued(from_native(numpy.asarray(found), self.device))
+
+    return method
+
+
+for _name in vars(_Generator):
+    if callable(getattr(numpy.random.Generator, _name, None)) and _name[0] != "_" and _name not in ("shuffle", "spawn"):
+        setattr(Generator, _name, _at_once(_name))
 
 
 def default_rng(seed: Any = None) -> Generator:

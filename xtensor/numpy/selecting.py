@@ -24,14 +24,18 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         return nonzero(condition)
     if x is None or y is None:
         raise ValueError("either both or neither of x and y should be given")
-    given = [as_array(one) if isinstance(one, list) else one for one in (x, y)]
+    given = [one if isinstance(one, _OPERANDS) else as_array(one, "where") for one in (x, y)]
     return xt.where(as_condition(condition), *map(_wrapped, given, given[::-1]))
+
+
+# What xt.where takes as it is.
+_ARRAYS = Tensor, numpy.ndarray, numpy.generic
+_OPERANDS = (*_ARRAYS, bool, int, float, complex)
 
 
 def _wrapped(x: Any, other: Any) -> Any:
     """Return an operand of `where`; of Python's integers those bits that the dtype of the other one has, as NumPy."""
-    arrays = Tensor, numpy.ndarray, numpy.generic
-    if type(x) is not int or not isinstance(other, arrays) or other.dtype.kind not in "iu":
+    if type(x) is not int or not isinstance(other, _ARRAYS) or other.dtype.kind not in "iu":
         return x
     if not -(1 << 63) <= x < 1 << 64:
         raise OverflowError(expected("where", "an integer", "fit into 64 bits", x))

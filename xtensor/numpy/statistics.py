@@ -13,8 +13,9 @@ from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, created, valued
-from .common import as_array, give, numbers, refuse_capture
+from ..tensor.face import CPU_DEVICE, Tensor, created, valued
+from ..tensor.operands import common_device
+from .common import as_array, as_arrays, give, has_gradient, numbers, refuse_capture
 from .door import through
 from .folding import average, mean
 from .selecting import searchsorted
@@ -401,9 +402,12 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tensor:
-    places, values = xt.astype(as_array(xp), xt.float64), numbers(fp, "interp")
+    x, xp, fp = as_arrays("interp", x, xp, fp)
+    if not has_gradient(x, xp, fp) and common_device("interp", (x, xp, fp)) is CPU_DEVICE:
+        return valued(through("interp", None, (x, xp, fp, left, right, period), {}))  # goes along where x is sorted
+    places, values = xt.astype(xp, xt.float64), numbers(fp, "interp")
     values = xt.astype(values, xt.result_type(values, xt.float64))
-    x = xt.astype(as_array(x, "interp"), xt.float64)
+    x = xt.astype(x, xt.float64)
     if period is not None:
         x, places, values = _within(x, places, values, abs(period))
     if places.shape != values.shape or places.ndim != 1 or not places.size:

@@ -633,7 +633,7 @@ def _native_key(x: Tensor, key: Any) -> Any:
         common_device("index", (x, key))
     elif isinstance(key, _ITEMS):
         return key
-    elif isinstance(key, (list, tuple, range, np.ndarray)):
+    elif isinstance(key, (list, tuple, range, np.ndarray)) or hasattr(key, "__array__"):  # as a Series of pandas has
         array = _array_key(key)
         key = from_native(array, x.device, shared=array is key)
     else:

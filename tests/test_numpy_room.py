@@ -529,6 +529,65 @@ def test_the_thin_way_writes_nothing() -> None:
         assert not numpy.isnan(numpy.asarray(out)).any()
 
 
+class Column:
+    """What NumPy makes an array of, as a Series of pandas."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return numpy.array(self.values, dtype)
+
+
+def test_what_has_arrays_selects_and_is_selected() -> None:
+    """As branches of `where`, as keys to read and to write, and as what is drawn from."""
+    x, column = np.array([1.0, 2.0, 3.0]), Column(5.0, 6.0, 7.0)
+    assert np.where(x > 2, column, 0).tolist() == [0.0, 0.0, 7.0]
+    assert np.where(Column(True, False, True), (1, 2, 3), column).tolist() == [1.0, 6.0, 3.0]
+    assert x[Column(False, True, True)].tolist() == [2.0, 3.0]
+    assert x[Column(2, 0)].tolist() == [3.0, 1.0]
+    x[Column(False, True, True)] = 9.0
+    assert x.tolist() == [1.0, 9.0, 9.0]
+    drawn = np.random.default_rng(0).permutation(column)
+    assert drawn.tolist() == numpy.random.default_rng(0).permutation([5.0, 6.0, 7.0]).tolist()
+    with pytest.raises(IndexError, match="integers or booleans, got float64"):
+        x[column]
+    with pytest.raises(TypeError, match="dtype must be a boolean, .*, got <U1"):
+        np.where(x > 2, "x", "y")
+
+
+@pytest.mark.parametrize("name", ["random", "normal", "uniform", "poisson", "binomial", "choice", "standard_normal"])
+def test_one_number_that_is_drawn_is_a_number(name: str) -> None:
+    """Without a size NumPy draws a float or an int of Python's, which no promotion widens; from its own stream."""
+    parameters = {"poisson": (3.0,), "binomial": (9, 0.5), "choice": (7,)}.get(name, ())
+    ours, theirs = np.random.default_rng(1), numpy.random.default_rng(1)
+    for _ in range(3):
+        found, expected = (getattr(one, name)(*parameters) for one in (ours, theirs))
+        assert type(found) is type(expected)
+        assert found == expected
+        given: Any = {"size": 2}
+        one, other = getattr(ours, name)(*parameters, **given), getattr(theirs, name)(*parameters, **given)
+        assert type(one) is xt.Tensor
+        numpy.testing.assert_array_equal(one.numpy(), other)
+    np.random.seed(3)
+    numpy_state = numpy.random.RandomState(3)
+    assert [np.random.rand(), np.random.randint(9)] == [numpy_state.rand(), numpy_state.randint(9)]
+    x = np.asarray([1.0, 2.0], dtype=np.float32)
+    assert (x * ours.normal(x[0], 0.5)).dtype == np.float32
+
+
+def test_one_number_that_is_drawn_keeps_gradients_and_stays_plain() -> None:
+    """A parameter with a gradient makes a tensor; a number of Python's is no step of a captured function."""
+    rng = np.random.default_rng(2)
+    assert float(xt.grad(lambda m: 3.0 * rng.normal(m, 1.0))(xt.asarray(2.0))) == 3.0
+    native, rng = numpy.random.default_rng(5), np.random.default_rng(5)
+    fused = xt.fuse(lambda x: x + rng.normal())
+    x = np.ones(1000)
+    for _ in range(4):
+        numpy.testing.assert_array_equal(fused(x).numpy(), numpy.ones(1000) + native.normal())
+    assert "random" in fused.why(x)
+
+
 INTEGERS: dict[str, Callable[[Any], Any]] = {
     "a position": lambda np: np.argmax(np.array([1, 3, 2])),
     "an element": lambda np: np.array([4, 1])[1],

@@ -85,7 +85,7 @@ def counted(monkeypatch: Any) -> list[Any]:
 
 @pytest.mark.parametrize("scheme", [one for one in generated.matrices if not one.back])
 def test_matrices_are_those_of_short_convolutions(scheme: Any) -> None:
-    """A'[(G g) * (B' d)] is what a window of three numbers gives at some places, for polynomials of integers exactly."""
+    """A'[(G g) * (B' d)] is what a window of three numbers gives at some places, exactly for integers."""
     of = generated.matrices[scheme]
     g, d = np.array([3.0, -5.0, 7.0]), np.arange(scheme.length) ** 2.0 + 1
     found = np.array(of.products) @ ((np.array(of.weights) @ g) * (np.array(of.inputs) @ d))
@@ -271,7 +271,8 @@ def test_workspace_is_not_exceeded(workspace_mb: float, monkeypatch: Any) -> Non
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 5, 5)), algorithm="winograd"), ["5x5", "'winograd'"]),
         (lambda: conv(xt.ones((1, 2, 9)), xt.ones((2, 2, 3)), algorithm="winograd"), ["windows are 3,"]),
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=2, algorithm="winograd4"), ["strides 2, 2"]),
-        (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=(1, 2), algorithm="winograd"), ["strides 1, 2"]),
+        (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), stride=(1, 2), algorithm="winograd"),
+         ["strides 1, 2"]),
         (lambda: conv(xt.ones((1, 2, 9, 9)), xt.ones((2, 2, 3, 3)), dilation=2, algorithm="winograd"), ["dilated"]),
         (lambda: conv(xt.ones((1, 2, 9, 9), dtype=xt.int32), xt.ones((2, 2, 3, 3), dtype=xt.int32),
                       algorithm="winograd"), ["int32"]),

@@ -418,7 +418,7 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
 
 
 def _is_back_tiled(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -> bool:
-    """Return whether inputs are made of outputs by tiles whose windows have a stride: by stride 1 these are the tiles of
+    """Return whether inputs are made of outputs by tiles whose windows have a stride: by stride 1 these are tiles of
     another convolution.
     """
     if all(axis.stride == 1 for axis in plan.axes) or plan.algorithm == "tune":

@@ -82,7 +82,7 @@ def conv(
     device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
     shifted inputs, "winograd" computes tiles of 2x2 outputs by fewer multiplications and with larger rounding errors,
     "winograd4" tiles of 4x4 (3x3 windows with stride 1, or 2 for "winograd", dilation 1, and float32 or float64);
-    "auto" decides by the shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says what is decided.
+    "auto" decides by the shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says which it is.
 
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.

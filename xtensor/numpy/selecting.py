@@ -119,6 +119,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tensor:
     x = as_array(x, "piecewise")
     conditions = condlist if isinstance(condlist, (list, tuple)) and condlist else [condlist]
+    if not x.ndim:
+        lone = [xt.reshape(as_condition(one), (1,)) for one in conditions]
+        return xt.reshape(piecewise(xt.reshape(x, (1,)), lone, funclist, *args, **kw), ())
     if isinstance(conditions[0], (bool, numpy.bool_)):
         conditions = [conditions]
     masks = [xt.broadcast_to(as_condition(one), x.shape) for one in conditions]

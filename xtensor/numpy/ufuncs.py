@@ -198,9 +198,12 @@ def folded(
 ) -> Tensor:
     """Return a reduction of the namespace with NumPy's options.
 
-    Elements left out count as what changes nothing, which for max and min is `initial`.
+    Elements left out count as what changes nothing, which for max and min is `initial`. A number has an axis, as for
+    NumPy's, but for means.
     """
     x = as_array(x, name)
+    if not x.ndim and type(axis) is int and axis in (0, -1) and name != "mean":
+        axis = None
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}
         if out is None and not (keepdims or options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -139,7 +140,9 @@ def _as_product(xp: Any, subscripts: str, a: Any, b: Any) -> Any:
     stacked, terms = ([x for x in both if (x in output) == there] for there in (True, False))
     rows, columns = ([x for x in one if x not in both] for one in (first, second))
     made = [*stacked, *rows, *columns]
-    if not terms or made == stacked or sorted(made) != sorted(output) or prod(lengths.values()) < EINSUM_MULTIPLIED:
+    if not terms or (made == stacked and (stacked or a.dtype.kind in "iu")):  # NumPy's loops are as fast
+        return None
+    if sorted(made) != sorted(output) or prod(lengths.values()) < EINSUM_MULTIPLIED:
         return None
     lead, depth = [lengths[x] for x in stacked], prod(lengths[x] for x in terms)
     left = a.transpose([first.index(x) for x in stacked + rows + terms]).reshape(*lead, -1, depth)
@@ -148,6 +151,7 @@ def _as_product(xp: Any, subscripts: str, a: Any, b: Any) -> Any:
     return found.transpose([made.index(x) for x in output])
 
 
+@lru_cache(256)
 def _labels_of_product(subscripts: str, *shapes: Shape) -> tuple[str, str, str, dict[str, int]] | None:
     """Return the labels of two operands and of the result, and their lengths; None where labels stand twice in one, or
     lengths do not fit.

@@ -584,8 +584,8 @@ def _multiplied(tiled: Tiled) -> Iterator[str]:
 def _added_up(tiled: Tiled) -> Iterator[str]:
     """Yield the lines that add up products of transformed inputs and gradients of outputs."""
     height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
-    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, i64 %out.low.y, "
-    yield "i64 %out.low.x, ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
+    yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, "
+    yield "i64 %out.low.y, i64 %out.low.x, ptr %zeros, ptr %out, ptr %m, i64 %m.next)"
     yield "  %is.first = icmp eq i64 %q, 0\n  %fresh = zext i1 %is.first to i64"
     yield from _tell({"b.0": "%m", "row.count": rows, "tall": rows - -(-rows // height) * (height - 1)})
     yield from _tell({"depth": "%tiles", "most": "%tiles", "b.step": width, "fresh": "%fresh", "c.0": "%u.own"})

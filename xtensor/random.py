@@ -256,7 +256,8 @@ class Generator:
         if wanted.kind not in "iub":
             raise TypeError(expected("integers", "dtype", "be integer or bool", wanted))
         bounds = _plain(low), None if high is None else _plain(high)
-        return self._drawn(lambda: self.native.integers(*bounds, size, wanted.type, endpoint), wanted)
+        found: Tensor = self._drawn(lambda: self.native.integers(*bounds, size, wanted.type, endpoint), wanted)
+        return found
 
     def choice(
         self, a: Any, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
@@ -303,7 +304,8 @@ class Generator:
         """Return numbers of a distribution without parameters, drawn in the dtype asked for."""
         wanted = _floating(dtype, name)
         own: Any = np.float32 if wanted == float32 else np.float64
-        return self._drawn(lambda: getattr(self.native, name)(size, own), wanted)
+        found: Tensor = self._drawn(lambda: getattr(self.native, name)(size, own), wanted)
+        return found
 
     def _rounded(self, name: str, parameters: tuple[Any, ...], size: Size, dtype: Any) -> Tensor:
         """Return numbers of a distribution with parameters, drawn in float64 and rounded to the dtype asked for."""

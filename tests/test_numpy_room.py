@@ -556,6 +556,36 @@ def test_what_has_arrays_selects_and_is_selected() -> None:
         np.where(x > 2, "x", "y")
 
 
+class Frame(Column):
+    """What answers NumPy's functions itself."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **given: Any) -> Any:
+        given.pop("out", None)
+        return getattr(ufunc, method)(*[numpy.asarray(x) for x in operands], **given)
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None) -> str:
+        return f"mean, {axis}"
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> str:
+        return f"cumsum, {axis}"
+
+
+def test_what_answers_itself_does() -> None:
+    """By the methods that NumPy's functions ask for; what has none of a name is an array, whose result is a tensor."""
+    frame = Frame(1.0, 4.0, 9.0)
+    for lazy in ("auto", "always", "never"):
+        with xt.options(lazy=lazy):
+            assert np.mean(frame) == "mean, None"
+            assert np.mean(frame, 0) == "mean, 0"
+            assert np.cumsum(frame, axis=0) == "cumsum, 0"
+            for found, expected in ((np.diff(frame), [3.0, 5.0]), (np.median(frame), 4.0), (np.sum(frame), 14.0)):
+                assert type(found) is xt.Tensor
+                assert found.tolist() == expected
+            counts, edges = np.histogram(frame, 2)
+            assert type(counts) is type(edges) is xt.Tensor
+            assert counts.tolist() == [2, 1]
+
+
 @pytest.mark.parametrize("name", ["random", "normal", "uniform", "poisson", "binomial", "choice", "standard_normal"])
 def test_one_number_that_is_drawn_is_a_number(name: str) -> None:
     """Without a size NumPy draws a float or an int of Python's, which no promotion widens; from its own stream."""

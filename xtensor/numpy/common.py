@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy
@@ -48,6 +49,20 @@ def answers_itself(x: Any) -> bool:
     """Return whether an operand is another library's that has NumPy's functions call its own."""
     plain = isinstance(x, (Tensor, numpy.ndarray, numpy.generic)) or type(x) is Number
     return hasattr(x, "__array_ufunc__") and not plain
+
+
+def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
+    """Return what NumPy's function has of an operand that answers itself: a Series, say, or arrays, which are tensors
+    here.
+    """
+    return _as_tensors(native(*args, **given))
+
+
+def _as_tensors(found: Any) -> Any:
+    if isinstance(found, (list, tuple)):
+        parts = [_as_tensors(one) for one in found]
+        return type(found)(*parts) if hasattr(found, "_fields") else type(found)(parts)
+    return xt.asarray(found) if isinstance(found, (numpy.ndarray, numpy.generic)) else found
 
 
 def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:

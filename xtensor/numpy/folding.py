@@ -80,10 +80,9 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Te
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
-    x = as_array(a, "mean")
     if where is True:
-        return folded("mean", x, axis, out, keepdims, dtype=dtype)
-    x = _computed_as(x, dtype)
+        return folded("mean", a, axis, out, keepdims, dtype=dtype)
+    x = _computed_as(as_array(a, "mean"), dtype)
     return give("mean", sum(x, axis, keepdims=keepdims, where=where) / _count(x, where, axis, keepdims), out)
 
 

@@ -19,6 +19,7 @@ from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
+from .common import answers_itself, own_answer
 
 # What else than tensors may stand in a call, beside lists and tuples of all that.
 _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Ellipsis)))
@@ -54,7 +55,7 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
             or len(args) > (limits or _limited(limits, native, function))[0]
             or not _WRITING.isdisjoint(given)
         ):
-            return function(*args, **given)
+            return by_the_long_way(args, given)
         natives: list[Native] = []
         try:
             taken = _taken(args, natives)
@@ -64,6 +65,11 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
                 return _tensors(quickly(native, *taken, **options), natives)
         except _REFUSED:
             pass
+        return by_the_long_way(args, given)
+
+    def by_the_long_way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if args and type(args[0]) is not Tensor and answers_itself(args[0]):
+            return own_answer(native, *args, **given)
         return function(*args, **given)
 
     return call

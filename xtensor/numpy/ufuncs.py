@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log, pi
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -20,7 +20,7 @@ from ..standard.indexing import added
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import SPELLED, answers_itself, as_array, as_condition, beside, give
+from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, own_answer
 from .door import door, summary, through
 from .thin import written_at_once
 
@@ -201,6 +201,15 @@ def folded(
     Elements left out count as what changes nothing, which for max and min is `initial`. A number has an axis, as for
     NumPy's, but for means.
     """
+    if type(x) is not Tensor and answers_itself(x):
+        given = {
+            "out": out,
+            "keepdims": keepdims or None,
+            "initial": initial,
+            "where": None if where is True else where,
+        }
+        stated = {key: value for key, value in (given | options).items() if value is not None}
+        return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
     x = as_array(x, name)
     if not x.ndim and type(axis) is int and axis in (0, -1) and name != "mean":
         axis = None

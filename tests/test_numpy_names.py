@@ -258,6 +258,7 @@ np.fft.fftn(t, (2, 2), (0, 1)) | np.fft.fftshift(a, 1) | np.fft.fft(f) | np.rand
 np.random.default_rng(0).vonmises(0, 1, 2) | np.random.RandomState(0).rand(2)
 np.sum(np.array(3.0), axis=-1) | np.max(2, axis=-1) | np.any(np.array(3.0), axis=0) | np.add.reduce(np.array(3.0))
 np.logical_and.reduce(np.array(3.0)) | np.sum(np.array(3.0), axis=0, keepdims=True) | np.ptp(np.array(3.0), axis=0)
+np.piecewise(2.5, np.array([True, False]), [1, 2]) | np.sum(np.array(3.0), axis=np.int64(0))
 np.piecewise(2.5, [True], [lambda x: x * 2, 0]) | np.piecewise(np.array(0.5), [np.array(0.5) > 1], [np.sin, np.cos])
 np.interp(np.sort(v), [0.0, 1.0, 2.0], [3.0, 1.0, 2.0], -1.0) | np.interp(a, [0, 1], [1j, 2.0], period=3)
 np.random.Generator(np.random.PCG64(1)).random(2) | np.random.default_rng(0).choice(v, 3)

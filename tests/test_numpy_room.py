@@ -539,6 +539,13 @@ class Column:
         return numpy.array(self.values, dtype)
 
 
+class Refusing:
+    """What refuses to be an array, as a tensor of PyTorch that has a gradient."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("there is a gradient")
+
+
 def test_what_has_arrays_selects_and_is_selected() -> None:
     """As branches of `where`, as keys to read and to write, and as what is drawn from."""
     x, column = np.array([1.0, 2.0, 3.0]), Column(5.0, 6.0, 7.0)
@@ -552,6 +559,10 @@ def test_what_has_arrays_selects_and_is_selected() -> None:
     assert drawn.tolist() == numpy.random.default_rng(0).permutation([5.0, 6.0, 7.0]).tolist()
     with pytest.raises(IndexError, match="integers or booleans, got float64"):
         x[column]
+    with pytest.raises(IndexError, match="got Refusing"):
+        x[Refusing()]
+    with pytest.raises(TypeError, match="a parameter must be .*, got Refusing"):
+        np.random.default_rng(0).choice(Refusing())
     with pytest.raises(TypeError, match="dtype must be a boolean, .*, got <U1"):
         np.where(x > 2, "x", "y")
 
@@ -616,6 +627,41 @@ def test_one_number_that_is_drawn_keeps_gradients_and_stays_plain() -> None:
     for _ in range(4):
         numpy.testing.assert_array_equal(fused(x).numpy(), numpy.ones(1000) + native.normal())
     assert "random" in fused.why(x)
+
+
+def test_what_a_captured_function_draws_is_drawn_in_each_call() -> None:
+    """A number of a generator that is made or spawned in there is no constant of it."""
+    x, outer = np.ones(100_000), np.random.default_rng(7)
+    for draw in (
+        lambda: np.random.default_rng().normal(),
+        lambda: np.random.Generator(np.random.PCG64()).random(),
+        lambda: outer.spawn(1)[0].random(),
+        lambda: np.random.rand(),
+    ):
+        fused = xt.fuse(lambda x, draw=draw: x * 2 + draw())
+        with xt.options(engine="llvm"):
+            assert len({float(fused(x)[0]) for _ in range(6)}) == 6
+
+
+def test_one_number_of_a_dtype_has_it() -> None:
+    """What NumPy draws in a dtype itself is a float all the same; what is cast afterwards a tensor."""
+    rng = np.random.default_rng(0)
+    assert type(rng.random(dtype=np.float32)) is float
+    assert rng.normal(dtype=np.float32).dtype == np.float32
+    assert rng.poisson(3.0, dtype=np.int8).dtype == np.int8
+    given = list(range(10))
+    np.random.seed(1)
+    np.random.shuffle(given)
+    expected = list(range(10))
+    numpy.random.RandomState(1).shuffle(expected)
+    assert given == expected != sorted(given)
+
+
+def test_ends_of_what_is_interpolated_have_gradients() -> None:
+    """`left` and `right` may be tensors, and complex, although NumPy's own function takes neither."""
+    x, places, values = xt.asarray([-5.0, 0.5, 9.0]), xt.asarray([0.0, 1.0, 2.0]), xt.asarray([1.0, 2.0, 4.0])
+    assert float(xt.grad(lambda left: np.sum(np.interp(x, places, values, left=left)))(xt.asarray(2.0))) == 1.0
+    assert np.interp(x, places, values, right=1j).tolist() == [1.0, 1.5, 1j]
 
 
 INTEGERS: dict[str, Callable[[Any], Any]] = {

@@ -10,7 +10,7 @@ There is no hidden state: every number comes from a Generator, and the same seed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 import numpy as np
@@ -26,7 +26,7 @@ from .devices import Device
 from .devices.cpu import CPU
 from .storage.storage import Native, watchers, watching
 from .tensor.face import Tensor, face, from_native, valued
-from .tensor.operands import DeviceLike, as_tensor, chosen_device
+from .tensor.operands import DeviceLike, as_tensor, chosen_device, foreign_array
 
 __all__ = ["Generator", "default_rng"]
 
@@ -311,17 +311,18 @@ class Generator:
         """Return numbers of a distribution with parameters, drawn in float64 and rounded to the dtype asked for."""
         wanted = _floating(dtype, name)
         given = [_plain(one) for one in parameters]
-        found = self._drawn(lambda: getattr(self.native, name)(*given, size), wanted)
+        found = self._drawn(lambda: getattr(self.native, name)(*given, size), wanted, is_cast=dtype is not None)
         return _with_gradient(found, name, parameters)
 
     def _counted(self, name: str, parameters: tuple[Any, ...], size: Size, dtype: Any) -> Tensor:
         """Return counts of a distribution with parameters, as int64 or another dtype."""
         given = [_plain(one) for one in parameters]
-        found = self._drawn(lambda: getattr(self.native, name)(*given, size), _numeric(dtype, name))
+        wanted = _numeric(dtype, name)
+        found = self._drawn(lambda: getattr(self.native, name)(*given, size), wanted, is_cast=dtype is not None)
         return _with_gradient(found, name, parameters)
 
-    def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None) -> Any:
-        """Return numbers that are drawn now as a tensor of a dtype."""
+    def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None, *, is_cast: bool = False) -> Any:
+        """Return numbers that are drawn now as a tensor of a dtype; is_cast: whether that is for us to make."""
 
         def native(found: Any) -> Native:
             a = np.asarray(found)
@@ -329,17 +330,18 @@ class Generator:
 
         capture = watching() if watchers else None
         found = (noting(draw, CPU, "random") if observers else draw)()
-        is_own = capture is None or (self._within is not None and self._within() is capture)
-        if self._keeps(found):
-            if not is_own:
-                _refuse("random")
+        if not is_cast and self._keeps(found):
+            _refuse("random")
             return found
-        if is_own:  # a generator made by a function begins anew in each call of it
+        if capture is None or (self._within is not None and self._within() is capture):
+            # a generator made by a function begins anew in each call of it
             return valued(from_native(native(found), self.device))
-        return valued(face(cast(Any, capture).drawn(lambda: native(draw()), native(found), self.device)))
+        return valued(face(capture.drawn(lambda: native(draw()), native(found), self.device)))
 
     def _keeps(self, found: Any) -> bool:
-        """Return whether what was drawn is returned as it is, a number of Python's."""
+        """Return whether what was drawn is returned as it is, as generators under NumPy's names do with one number of
+        Python's; the methods here return tensors, but for those.
+        """
         return False
 
 
@@ -394,9 +396,8 @@ def _plain(x: Any) -> Any:
     """Return a parameter as NumPy takes it."""
     if isinstance(x, (int, float)):
         return x
-    if not isinstance(x, Tensor) and hasattr(x, "__array__"):  # as a Series of pandas has
-        x = np.asarray(x)
-    return as_tensor(x, "random", "a parameter").host()
+    foreign = None if isinstance(x, Tensor) else foreign_array(x)
+    return as_tensor(x if foreign is None else foreign, "random", "a parameter").host()
 
 
 def _floating(dtype: Any, function: str) -> DType:

@@ -298,9 +298,8 @@ def _check_arrays(at: Any) -> None:
 
 
 # Dtypes, by what stands for them.
-_PYTHONS = (bool, int, float, complex)
-_NAMES = [name for one in ALL.values() for name in (one.name, one.str, one.str[1:])] + [one.__name__ for one in _PYTHONS]
-_DTYPES = {one: canonical(one) for one in (*ALL.values(), *[one.type for one in ALL.values()], *_PYTHONS, *_NAMES)}
+_SPELLED = [word for one in ALL.values() for word in (one, one.type, one.name, one.str, one.str[1:])]
+_DTYPES = {one: canonical(one) for one in (*_SPELLED, *("int", "float", "complex"), *(bool, int, float, complex))}
 
 # The names of the operators that NumPy's universal functions come to where a number stands before a tensor: of those
 # that were called so before (numpy/protocols.py).

@@ -91,6 +91,8 @@ class Passage:
             native = self._to_write(x) if written else native_of(x)
             self.operands.append((x, native))
             return native
+        if written and type(x) is list:  # whose places are written, as by random.shuffle
+            return x
         if type(x) in (list, tuple):
             return type(x)([self.there(one, written=written) for one in x])
         refuse_stranger(x, self.name)
@@ -261,7 +263,7 @@ def door(name: str) -> Callable[..., Any]:
 
 
 # What NumPy draws where one number is asked for, and arguments that no tensor is among.
-NUMBERS = frozenset((int, float))
+NUMBERS = frozenset((bool, int, float))
 
 
 def are_numbers(args: tuple[Any, ...]) -> bool:

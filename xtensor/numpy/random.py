@@ -12,7 +12,7 @@ from ..base.errors import expected
 from ..random import Generator as _Generator
 from ..tensor.face import Tensor, from_native, valued
 from ..tensor.operands import chosen_device
-from .common import give
+from .common import give, refuse_capture
 from .door import NUMBERS, are_numbers, drawn_at_once, through
 from .names import attributes
 
@@ -22,7 +22,7 @@ __getattr__ = attributes("random")
 class Generator(_Generator):
     """A numpy.random.Generator whose arrays are tensors: xtensor's, with every distribution of NumPy's.
 
-    One number without a size is a float or int of Python's, as NumPy's is, and so is no step of a captured function.
+    One number without a size is a float or an int of Python's where NumPy's is, and so no step of a captured function.
     """
 
     def __init__(self, bit_generator: Any) -> None:
@@ -34,23 +34,24 @@ class Generator(_Generator):
     def bit_generator(self) -> Any:
         return self.native.bit_generator
 
-    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+    def random(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return _into(out, "random", super().random, size, dtype)
 
-    def standard_normal(self, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+    def standard_normal(self, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return _into(out, "standard_normal", super().standard_normal, size, dtype)
 
-    def standard_exponential(self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None) -> Tensor:
+    def standard_exponential(self, size: Any = None, dtype: Any = None, method: str = "zig", out: Any = None) -> Any:
         if method == "zig":
             return _into(out, "standard_exponential", super().standard_exponential, size, dtype)
         draw = partial(self.native.standard_exponential, method=cast(Any, method))
         drawn = partial(through, "random.standard_exponential", draw)
         return _into(out, "standard_exponential", lambda *given: drawn(given, {}), size, dtype or numpy.float64)
 
-    def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = None, out: Any = None) -> Tensor:
+    def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return _into(out, "standard_gamma", partial(super().standard_gamma, shape), size, dtype)
 
     def spawn(self, n_children: int) -> list[Any]:
+        refuse_capture("random.spawn")
         return [Generator(child) for child in self.native.spawn(n_children)]
 
     def __getattr__(self, name: str) -> Any:
@@ -108,6 +109,7 @@ def _at_once(name: str) -> Any:
 for _name in vars(_Generator):
     if callable(getattr(numpy.random.Generator, _name, None)) and _name[0] != "_" and _name not in ("shuffle", "spawn"):
         setattr(Generator, _name, _at_once(_name))
+del _name
 
 
 def default_rng(seed: Any = None) -> Generator:

@@ -403,7 +403,8 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Tensor:
     x, xp, fp = as_arrays("interp", x, xp, fp)
-    if not has_gradient(x, xp, fp) and common_device("interp", (x, xp, fp)) is CPU_DEVICE:
+    is_plain = {type(None), int, float}.issuperset(map(type, (left, right, period)))
+    if is_plain and not has_gradient(x, xp, fp) and common_device("interp", (x, xp, fp)) is CPU_DEVICE:
         return valued(through("interp", None, (x, xp, fp, left, right, period), {}))  # goes along where x is sorted
     places, values = xt.astype(xp, xt.float64), numbers(fp, "interp")
     values = xt.astype(values, xt.result_type(values, xt.float64))

@@ -198,8 +198,8 @@ def folded(
 ) -> Tensor:
     """Return a reduction of the namespace with NumPy's options.
 
-    Elements left out count as what changes nothing, which for max and min is `initial`. A number has an axis, as for
-    NumPy's, but for means.
+    Elements left out count as what changes nothing, which for max and min is `initial`. An array without axes is taken
+    along axis 0 or -1, too, but for its mean, as NumPy does.
     """
     if type(x) is not Tensor and answers_itself(x):
         given = {
@@ -211,7 +211,7 @@ def folded(
         stated = {key: value for key, value in (given | options).items() if value is not None}
         return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
     x = as_array(x, name)
-    if not x.ndim and type(axis) is int and axis in (0, -1) and name != "mean":
+    if not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1) and name != "mean":
         axis = None
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}

@@ -40,6 +40,7 @@ from ..tensor.operands import (
     as_tensors,
     asarray_host,
     common_device,
+    foreign_array,
     of_sequence,
 )
 
@@ -633,8 +634,8 @@ def _native_key(x: Tensor, key: Any) -> Any:
         common_device("index", (x, key))
     elif isinstance(key, _ITEMS):
         return key
-    elif isinstance(key, (list, tuple, range, np.ndarray)) or hasattr(key, "__array__"):  # as a Series of pandas has
-        array = _array_key(key)
+    elif (found := key if isinstance(key, (list, tuple, range, np.ndarray)) else foreign_array(key)) is not None:
+        array = _array_key(found)
         key = from_native(array, x.device, shared=array is key)
     else:
         must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"

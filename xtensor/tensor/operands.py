@@ -33,6 +33,18 @@ def refuse_stranger(x: Any, function: str) -> None:
         raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
 
 
+def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array that NumPy makes of another library's object, as of a Series of pandas; None where it has none,
+    or refuses to be one.
+    """
+    if not hasattr(x, "__array__"):
+        return None
+    try:
+        return np.asarray(x)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
     """Return a value as a Tensor or a Python scalar.
 

@@ -106,10 +106,18 @@ def _at_once(name: str) -> Any:
     return method
 
 
-for _name in vars(_Generator):
-    if callable(getattr(numpy.random.Generator, _name, None)) and _name[0] != "_" and _name not in ("shuffle", "spawn"):
-        setattr(Generator, _name, _at_once(_name))
-del _name
+def _draw_at_once() -> None:
+    """Give generators those methods for all distributions of NumPy's."""
+    for name in vars(_Generator):
+        if (
+            callable(getattr(numpy.random.Generator, name, None))
+            and name[0] != "_"
+            and name not in ("shuffle", "spawn")
+        ):
+            setattr(Generator, name, _at_once(name))
+
+
+_draw_at_once()
 
 
 def default_rng(seed: Any = None) -> Generator:

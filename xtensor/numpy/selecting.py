@@ -120,7 +120,7 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
     x = as_array(x, "piecewise")
     conditions = condlist if isinstance(condlist, (list, tuple)) and condlist else [condlist]
     if not x.ndim:
-        many = conditions if len(conditions) > 1 else as_condition(conditions[0]).ravel()  # an array is a list of them
+        many = conditions if len(conditions) > 1 else as_condition(condlist).ravel()  # an array is a list of them
         lone = [xt.reshape(as_condition(one), (1,)) for one in many]
         return xt.reshape(piecewise(xt.reshape(x, (1,)), lone, funclist, *args, **kw), ())
     if isinstance(conditions[0], (bool, numpy.bool_)):

@@ -580,3 +580,20 @@ def test_attributes_of_a_dict_are_bound_anew() -> None:
         fused(x)
         assert (float(parameters["w"][0]), float(parameters.mean[0])) == (1.0 + count, 2.0 * count)
     assert fused.why(x) == ""
+
+
+class Adding(list[Any]):
+    """A list that answers what is added to it, as pandas' frozen ones do."""
+
+    def __radd__(self, other: Any) -> Any:
+        raise TypeError("nothing is added")
+
+
+def test_lists_that_add_up_otherwise() -> None:
+    """Lists of classes of their own are looked into by their elements, as arguments and where they are found."""
+    found, x = Adding([2.0, 3.0]), xt.asarray(np.arange(4000.0))
+    fused = xt.fuse(lambda x, given: x * given[0] + found[1])
+    for factor in (2.0, 2.0, 5.0):
+        for shift in (3.0, 4.0):
+            found[1] = shift
+            np.testing.assert_array_equal(fused(x, Adding([factor])).numpy(), np.arange(4000.0) * factor + shift)

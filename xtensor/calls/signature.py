@@ -284,7 +284,7 @@ class _Key:
             if is_told and int in kinds:
                 every = enumerate(zip(parts, names, strict=True), len(self.key))
                 self.numbers += [(place, part, holder, name) for place, (part, name) in every if type(part) is int]
-            self.key += parts
+            self.key.extend(parts)  # a list of a class of its own may add up otherwise
             return
         for part, name in zip((*parts,), names if is_told else repeat(None), strict=False):
             if is_told and type(part) in KINDS:

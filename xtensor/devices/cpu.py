@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import Context
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from math import copysign, prod
 from sys import getrefcount
-from types import SimpleNamespace
 from typing import Any, cast
 from weakref import getweakrefcount
 
@@ -157,8 +156,47 @@ def packed_copy(native: Any, order: Any = "C") -> Any:
     return copy
 
 
-# Functions that NumPy's main namespace has as the standard has them, and that array-api-compat wraps nevertheless.
-_CONFORMING = ("cumulative_prod", "cumulative_sum", "matmul", "nonzero", "tensordot", "vecdot")
+# What array-api-compat wraps of NumPy's main namespace, but for what NumPy has as the standard has it all the same:
+# cumulative_prod, cumulative_sum, fft, matmul, nonzero and tensordot; and for sorts, which are written below.
+WRAPPED = frozenset(
+    (
+        *("UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "arange", "asarray", "astype"),
+        *("ceil", "clip", "count_nonzero", "empty", "empty_like", "eye", "finfo", "floor", "full", "full_like"),
+        *("iinfo", "linalg", "linspace", "matrix_transpose", "ones", "ones_like", "permute_dims", "sign", "std"),
+        *("take_along_axis", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "var"),
+        *("zeros", "zeros_like"),
+    )
+)
+
+
+class Standard:
+    """NumPy's namespace as the standard has it: NumPy's own functions, or what array-api-compat has in their place.
+
+    That is imported when one of those is asked for, as it takes twice the time of `import numpy`.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        library: Any = np
+        if name in WRAPPED:
+            import array_api_compat.numpy as library
+        found = getattr(library, name)
+        setattr(self, name, found)
+        return found
+
+    @staticmethod
+    def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        """Standard: Sorting Functions, sort."""
+        found = np.sort(x, axis=axis, kind="stable" if stable else None)
+        return np.flip(found, axis=axis) if descending else found
+
+    @staticmethod
+    def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        """Standard: Sorting Functions, argsort; of equal elements the first one first, descending too."""
+        kind: Any = "stable" if stable else None
+        if not descending:
+            return np.argsort(x, axis=axis, kind=kind)
+        backwards = np.argsort(np.flip(x, axis=axis), axis=axis, kind=kind)
+        return x.shape[axis] - 1 - np.flip(backwards, axis=axis)
 
 
 class CPUBackend:
@@ -167,11 +205,7 @@ class CPUBackend:
     library: Any = np
     dlpack_device = (1, 0)
 
-    @cached_property
-    def xp(self) -> SimpleNamespace:
-        import array_api_compat.numpy as compat  # doubles the time of `import numpy`, so only when first needed
-
-        return SimpleNamespace(**{**vars(compat), **{name: getattr(np, name) for name in _CONFORMING}})
+    xp: Any = Standard()
 
     def allocate(self, nbytes: int) -> Any:
         return cut(*self.lend(nbytes), nbytes)

@@ -77,8 +77,9 @@ class Geometry(NamedTuple):
     def lows(self) -> tuple[int, ...]:
         """The positions before inputs where tiles begin, down and along; and those before outputs.
 
-        Back, window o begins at position 2 o - low of what is written. The first tile is the one that has position 0
-        of that, the rest of its own are left out, and it takes from one position before its windows on.
+        Back, window o begins at position 2 o - low of what is written, and tiles follow each other from position -low
+        on. Those before position 0 are left out: the first one begins low % 4 positions before it. A tile takes from
+        the window before its own first one on, which still reaches into it.
         """
         lows = tuple(axis.low for axis in self.axes)
         if not self.scheme.back:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextvars import Context
 from functools import lru_cache, partial
+from importlib import import_module
 from math import copysign, prod
 from sys import getrefcount
 from typing import Any, cast
@@ -162,41 +163,54 @@ WRAPPED = frozenset(
     (
         *("UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "arange", "asarray", "astype"),
         *("ceil", "clip", "count_nonzero", "empty", "empty_like", "eye", "finfo", "floor", "full", "full_like"),
-        *("iinfo", "linalg", "linspace", "matrix_transpose", "ones", "ones_like", "permute_dims", "sign", "std"),
+        *("iinfo", "linspace", "matrix_transpose", "ones", "ones_like", "permute_dims", "sign", "std"),
         *("take_along_axis", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "var"),
         *("zeros", "zeros_like"),
     )
 )
 
+# The same of numpy.linalg, whose own cross, eigh, matrix_norm, outer, qr, slogdet, svd and svdvals are the standard's.
+WRAPPED_LINALG = frozenset(
+    (
+        *("Array", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "diagonal", "eig"),
+        *("eigvals", "matmul", "matrix_rank", "matrix_transpose", "pinv", "solve", "tensordot", "trace", "vecdot"),
+    )
+)
+
 
 class Standard:
-    """NumPy's namespace as the standard has it: NumPy's own functions, or what array-api-compat has in their place.
+    """A module of NumPy's as the standard has it: its own functions, or what array-api-compat has in their place.
 
-    That is imported when one of those is asked for, as it takes twice the time of `import numpy`.
+    That is imported when one of those is asked for, as it takes twice the time of `import numpy`. others: attributes
+    that are neither.
     """
 
+    def __init__(self, library: Any, wrapped: frozenset[str], path: str, **others: Any) -> None:
+        self._library, self._wrapped, self._path = library, wrapped, path
+        vars(self).update(others)
+
     def __getattr__(self, name: str) -> Any:
-        library: Any = np
-        if name in WRAPPED:
-            import array_api_compat.numpy as library
-        found = getattr(library, name)
+        found = getattr(import_module(self._path) if name in self._wrapped else self._library, name)
         setattr(self, name, found)
         return found
 
-    @staticmethod
-    def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        """Standard: Sorting Functions, sort."""
-        found = np.sort(x, axis=axis, kind="stable" if stable else None)
-        return np.flip(found, axis=axis) if descending else found
 
-    @staticmethod
-    def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
-        """Standard: Sorting Functions, argsort; of equal elements the first one first, descending too."""
-        kind: Any = "stable" if stable else None
-        if not descending:
-            return np.argsort(x, axis=axis, kind=kind)
-        backwards = np.argsort(np.flip(x, axis=axis), axis=axis, kind=kind)
-        return x.shape[axis] - 1 - np.flip(backwards, axis=axis)
+def _sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Standard: Sorting Functions, sort."""
+    found = np.sort(x, axis=axis, kind="stable" if stable else None)
+    return np.flip(found, axis=axis) if descending else found
+
+
+def _argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """Standard: Sorting Functions, argsort; of equal elements the first one first, descending too."""
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.argsort(x, axis=axis, kind=kind)
+    backwards = np.argsort(np.flip(x, axis=axis), axis=axis, kind=kind)
+    return x.shape[axis] - 1 - np.flip(backwards, axis=axis)
+
+
+_LINALG = Standard(np.linalg, WRAPPED_LINALG, "array_api_compat.numpy.linalg")
 
 
 class CPUBackend:
@@ -205,7 +219,7 @@ class CPUBackend:
     library: Any = np
     dlpack_device = (1, 0)
 
-    xp: Any = Standard()
+    xp: Any = Standard(np, WRAPPED, "array_api_compat.numpy", sort=_sort, argsort=_argsort, linalg=_LINALG)
 
     def allocate(self, nbytes: int) -> Any:
         return cut(*self.lend(nbytes), nbytes)

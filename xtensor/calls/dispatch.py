@@ -31,13 +31,14 @@ from .told import Told, UntoldError
 # and did not answer, as for another object; after twice as many where it has answered fewer meanwhile.
 DISPATCHED_AFTER, AGAIN_AFTER = 16, 4
 
-# Calls that are looked up, one of 16 where arrays are so small that library calls cost less than kernels that are found
-# in Python: from there on these are run, if they cost less dispatched. The second where the machine code that does so
-# is not there yet: to load it takes 30 ms.
-SMALL_AFTER, SMALL_ALONE = 8, 64
-
-# Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us.
+# Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us,
+# and it takes 30 ms.
 EXCHANGED_AFTER = 1024
+
+# Calls that are looked up, one of 16 where arrays are so small that library calls cost less than kernels that are found
+# in Python: from there on these are run, if they cost less dispatched. And where machine code is not there yet: after
+# as many calls as any other kind.
+SMALL_AFTER, SMALL_ALONE = 8, EXCHANGED_AFTER // 16
 
 # Kinds of one function that machine code asks for.
 MOST_KINDS = 4

@@ -157,8 +157,8 @@ def packed_copy(native: Any, order: Any = "C") -> Any:
     return copy
 
 
-# What array-api-compat wraps of NumPy's main namespace, but for what NumPy has as the standard has it all the same:
-# cumulative_prod, cumulative_sum, fft, matmul, nonzero and tensordot; and for sorts, which are written below.
+# What array-api-compat wraps of NumPy's main namespace and is not the standard's in the oldest NumPy that there may be,
+# but for sorts, which are written below. (A test compares it with what is installed.)
 WRAPPED = frozenset(
     (
         *("UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "arange", "asarray", "astype"),
@@ -169,7 +169,7 @@ WRAPPED = frozenset(
     )
 )
 
-# The same of numpy.linalg, whose own cross, eigh, matrix_norm, outer, qr, slogdet, svd and svdvals are the standard's.
+# The same of numpy.linalg.
 WRAPPED_LINALG = frozenset(
     (
         *("Array", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "diagonal", "eig"),

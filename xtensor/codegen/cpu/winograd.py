@@ -87,7 +87,8 @@ class Scheme(NamedTuple):
         return len(matrices[self].inputs)
 
 
-# Points of the first: 0, 1, -1 and infinity; for four outputs also 2 and -2; of the short ones 0, 1 and infinity.
+# Points: 0, 1, -1 and infinity; for four outputs also 2 and -2; of the convolutions by two weights that windows with a
+# stride fall into, 0, 1 and infinity.
 matrices = {
     Scheme(2): Matrices(
         ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),

@@ -27,7 +27,10 @@ MODES: dict[str, dict[str, Any]] = {
     "direct": {"lazy": "always", "engine": "direct"},
     "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
     "captured": {"engine": "llvm", "cache_dir": ""},
+    "backward": {"engine": "llvm", "cache_dir": ""},
 }
+# Calls of a program by mode, where there are more than one: of "backward" every other one adds to gradients.
+CALLS_OF = {"captured": CALLS, "backward": 4}
 # Of slopes of this size relative to the sum of all products of the direction and the gradient: float64, and programs of
 # some sixteen steps.
 TOLERANCE = 1e-9
@@ -212,12 +215,12 @@ def _largest(function: Any, x: Dual, axis: Any, keepdims: bool) -> Dual:
 ENDING = [
     "loss = xp.zeros(())",
     "for x in [x for name, x in locals().items() if name[0] == 'v' and x.dtype == xp.float64]:",
-    "    loss = loss + xp.sum(x * xp.asarray(numbers(1, x.shape)))",
+    "    loss = loss + xp.sum(x * xp.reshape(xp.cos(xp.arange(x.size, dtype=xp.float64)), x.shape))",
     "return loss",
 ]
 
 
-@lru_cache(CALLS)
+@lru_cache(max(CALLS_OF.values()))
 def slope_of(makers: tuple[str, ...], body: tuple[str, ...]) -> float:
     """Return the slope of a program's loss, in one direction of all arguments; once for all modes."""
     side = Side(Duals(), lambda x: x)
@@ -229,12 +232,35 @@ def slope_of(makers: tuple[str, ...], body: tuple[str, ...]) -> float:
         for line in body:
             side.step(line)
         found = [x for x in side.variables().values() if isinstance(x, Dual) and x.value.dtype.kind == "f"]
-        return float(sum([np.sum(x.slope * numbers(1, x.value.shape)) for x in found]))
+        return float(sum([np.sum(x.slope.ravel() * np.cos(np.arange(float(x.slope.size)))) for x in found]))
 
 
 def direction(place: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return the direction in which an argument is moved."""
     return numbers(1000 + place, shape)
+
+
+def gradients_of(function: Callable[..., Any], count: int, mode: str) -> Callable[..., Any]:
+    """Return a function of the number of a call and the arguments, which returns their gradients."""
+    if mode != "backward":
+        slopes = xt.grad(function, argnums=tuple(range(count)))
+        slopes = xt.fuse(slopes) if mode == "captured" else slopes
+        return lambda call, *args: slopes(*args)
+
+    @xt.fuse
+    def go_back(*args: Any) -> None:
+        loss = function(*map(xt.positive, args))  # a program may write into them
+        if loss.requires_grad:
+            loss.backward()
+
+    def found(call: int, *args: Any) -> list[Any]:
+        for x in args:
+            x.requires_grad = True
+            x.grad = xt.zeros_like(x.detach()) if call % 2 else None
+        go_back(*args)
+        return [xt.zeros_like(x.detach()) if x.grad is None else x.grad for x in args]
+
+    return found
 
 
 def difference(lines: list[str], mode: str) -> str | None:
@@ -243,18 +269,16 @@ def difference(lines: list[str], mode: str) -> str | None:
     names = arguments(makers)
     if not names:
         return None
-    function = xt.grad(function_of(names, body, ENDING), argnums=tuple(range(len(names))))
-    if mode == "captured":
-        function = xt.fuse(function)
+    function = gradients_of(function_of(names, body, ENDING), len(names), mode)
     with xt.options(**MODES[mode]):
-        for call in range(CALLS if mode == "captured" else 1):
+        for call in range(CALLS_OF.get(mode, 1)):
             changed = other_elements(makers, call)
             right = slope_of(tuple(changed), tuple(body))
             side = Side(Ours(), lambda x: x)
             for line in changed:
                 side.step(line)
             try:
-                gradients = [one.numpy() for one in function(*[side.names[name] for name in names])]
+                gradients = [one.numpy() for one in function(call, *[side.names[name] for name in names])]
             except Exception as error:  # whatever it is, it is no gradient
                 return f"call {call}: {error!r}"
             terms = [one * direction(place, one.shape) for place, one in enumerate(gradients)]

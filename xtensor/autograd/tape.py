@@ -95,6 +95,11 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         return recording(self._mode)
 
 
+def mode() -> int:
+    """Return what is written on the tape here."""
+    return _mode.get()
+
+
 def is_recording() -> bool:
     """Return whether calls are written on the tape here."""
     return _mode.get() != OFF

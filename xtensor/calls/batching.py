@@ -120,7 +120,7 @@ class Batch:
             self._begin, self._roots = len(self._capture.steps), len(self._capture.roots)
             self._versions, self._nodes = [x.owner.version for x in self.alone], serial_now()
             self._since, self._accumulated = now(), accumulated[0]
-            contents = None if state is None else Contents(state.holders, state.reach)
+            contents = None if state is None else Contents(state.holders, state.reach, ())
             arrays = () if state is None else state.arrays
             leaves, rebuild = flatten(function(self.alone))
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]

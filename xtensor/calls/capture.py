@@ -29,7 +29,7 @@ from ..tensor.trees import flatten, rebuilt
 from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, Call, Kinds, made_thin
 from .given import Shared, holds_arrays
 from .known import Known, asks_for_plain_calls
-from .leaves import ways_of
+from .leaves import Spent, spent_of, ways_of
 from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
 from .reach import Reach, constant_of
 from .rebound import Contents, counts
@@ -66,7 +66,11 @@ RETURNS = (
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
 NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
-REQUIRES = "[gradient] a result has a gradient, which the function asks for itself"
+REQUIRES = (
+    "[gradient] a result has a gradient (fuse the function that computes that, by backward(), xt.value_and_grad or "
+    "xt.grad, or return a constant, by detach())"
+)
+TRACKED = "[gradient] a tensor that it was given, or finds, has a gradient afterwards, or has none any more"
 INSIDE = "[inside] another function is being captured, which calls this one"
 NOTHING = "[nothing] it computes nothing"
 
@@ -361,7 +365,7 @@ class Fused(Dispatched, Generic[P, R]):
         capture = Capture(blobs, alike, most, deterministic=reach.is_deterministic, handles=reach.handles)
         capture.arithmetic = None if traced is None else traced.arithmetic
         with Watch(capture) as watch:
-            contents = Contents(holders, reach)
+            contents = Contents(holders, reach, tensors)
             try:
                 result: Any = self._function(*args, **kwargs)
             except Exception:
@@ -497,12 +501,14 @@ def _settled_anew(x: Tensor) -> TBlob:
 class _Done:
     """What a call did: what it returned, and what it left elsewhere.
 
-    left: that, each with its value. complete: whether that is all. numbers: of lists, dicts and objects that were given
-    or found, by their ids. leaves, build: of the result, followed by what was left if there is something.
+    left: that, each with its value. complete: whether that is all; is_tracked: whether gradients go to other tensors
+    than before. numbers: of lists, dicts and objects that were given or found, by their ids. leaves, build: of the
+    result, followed by what was left if there is something.
     """
 
     def __init__(self, result: Any, contents: Contents, numbers: dict[int, int]) -> None:
         self.left, self.complete = contents.changes()
+        self.is_tracked = not contents.asks_as_before
         self.numbers = numbers
         tree = (result, [value for _, value in self.left]) if self.left else result
         self.leaves, self.build = flatten(tree, numbers)
@@ -515,11 +521,15 @@ class _Done:
         """Return those of the leaves that are tensors."""
         return [leaf for leaf in self.leaves if type(leaf) is Tensor]
 
-    def fault(self) -> str:
-        """Return why later calls cannot do that, "" if they can."""
+    def fault(self, made: Sequence[Tensor], spent: Sequence[Spent]) -> str:
+        """Return why later calls cannot do that, "" if they can. made: the tensors that were not given; spent: those of
+        them whose gradients were computed.
+        """
         if not self.complete:
             return KEEPS
-        if any(leaf.requires_grad for leaf in self.tensors()):
+        if self.is_tracked:
+            return TRACKED
+        if sum([leaf.requires_grad for leaf in made]) > len(spent):
             return REQUIRES
         kinds = (Tensor, Number)
         known = [type(x) in kinds or id(x) in self.numbers or constant_of(x) is not None for x in self.leaves]
@@ -546,11 +556,12 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
     from ..run.capture import LONG, WRITES
     from ..run.captured import Captured
 
-    fault = done.fault()
-    if fault:
-        return Known(None, (), done.build, fault)
     same = {id(x): place for place, x in enumerate(tensors)}
     made = list({id(leaf): leaf for leaf in done.tensors() if id(leaf) not in same}.values())
+    spent = spent_of(made, tensors)
+    fault = done.fault(made, spent)
+    if fault:
+        return Known(None, (), done.build, fault)
     blobs = [leaf.blob for leaf in made]
     places = {id(leaf): place for place, leaf in enumerate(made)}
     faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
@@ -565,4 +576,4 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
     ways = ways_of(done.leaves, same, places, done.numbers, numbered)
     values = [place for place, leaf in enumerate(made) if is_value(leaf)]
-    return Known(captured, ways, done.build, values=values, left=[left for left, _ in done.left])
+    return Known(captured, ways, done.build, values=values, spent=spent, left=[left for left, _ in done.left])

@@ -23,7 +23,7 @@ from .dispatch import (
     kind_of,
     made_thin,
 )
-from .leaves import told_tree
+from .leaves import Spent, told_tree
 from .reach import Reach
 from .rebound import Left
 from .thin import is_exchanged
@@ -45,9 +45,10 @@ class Known:
 
     leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
     that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
-    put. values: the places of results that are values. plain: the settings under which library calls cost less, or
-    nothing else can be done, as far as is known; runs: those under which its schedule runs. made, used: the numbers of
-    its first and its last call. uses: how many calls Python has answered; kinds: what machine code was told for others.
+    put. values: the places of results that are values; spent: those whose gradients it computed. plain: the settings
+    under which library calls cost less, or nothing else can be done, as far as is known; runs: those under which its
+    schedule runs. made, used: the numbers of its first and its last call. uses: how many calls Python has answered;
+    kinds: what machine code was told for others.
     is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
     otherwise: what is remembered of another call with such numbers, which comparisons told apart.
     """
@@ -59,10 +60,11 @@ class Known:
         build: Any,
         reason: str = "",
         values: Sequence[int] = (),
+        spent: Sequence[Spent] = (),
         left: Sequence[Left] = (),
     ) -> None:
         self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
-        self.left = left
+        self.spent, self.left = spent, left
         self.is_long = False
         self.plain: Any = None
         self.runs: Any = None
@@ -110,7 +112,7 @@ class Known:
         """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
         than it can know.
         """
-        stands = None if self.captured is None else self.captured.standing(blobs)
+        stands = None if self.captured is None or self.spent else self.captured.standing(blobs)
         if stands is None or self.captured is None:
             return None
         leaves, build, itself = told_tree(self.leaves, self.build, self.left, call.holders)
@@ -156,6 +158,8 @@ class Known:
         made = [face(blob) for blob in results]
         for place in self.values:
             valued(made[place])
+        for one in self.spent:
+            one.put(made, tensors)
         if self.kinds:  # which take thin faces alone
             made_thin((*made, *tensors))
         if self.build is next:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..autograd.back import beginnings
+from ..autograd.rules import Rule
+from ..autograd.tape import Leaf, Step, carry
 from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
 from .rebound import Left, held
@@ -46,6 +49,36 @@ def ways_of(
         found = (partial(way, places[id(leaf)]) for way, places in known if id(leaf) in places)
         ways.append(next(found, partial(fixed, leaf)))
     return ways
+
+
+class Spent(NamedTuple):
+    """A result whose gradient the function computed itself, so that nobody can once more. made: the number of the
+    result; rule: of its step; leaves: the numbers of the tensors whose gradients these were.
+    """
+
+    made: int
+    rule: Rule | None
+    leaves: tuple[int, ...]
+
+    def put(self, made: list[Tensor], tensors: list[Tensor]) -> None:
+        """Make a result of a later call one that depends on the same tensors, and says that its tape is used up."""
+        parents = [tensors[leaf]._step for leaf in self.leaves]
+        step = Step(self.rule, tuple(parents), made[self.made])
+        step.given = None
+        carry(made[self.made], step)
+
+
+def spent_of(made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Spent]:
+    """Return those of some results that are used up. tensors: that were given or found."""
+    leaves: dict[Step, int] = {x._step: place for place, x in enumerate(tensors) if type(x._step) is Leaf}
+    found = []
+    for number, x in enumerate(made):
+        step = x._step
+        if step is not None and step.given is None:
+            known = beginnings(step)
+            if known <= leaves.keys():
+                found.append(Spent(number, step.rule, tuple([leaves[leaf] for leaf in known])))
+    return found
 
 
 # What stands for a holder among the leaves that machine code is told, which know objects alone.

@@ -13,6 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from ..graph.number import Number, type_of, value_of
+from ..tensor.face import Tensor
 from .reach import NOTHING, Reach, constant_of, dict_of, is_open, slots_of, stays, value_in
 
 _ABSENT = object()
@@ -87,13 +88,19 @@ class Left(NamedTuple):
 class Contents:
     """What is found before a function is called.
 
-    holders: the lists, dicts and objects that its signature looks into.
+    holders: the lists, dicts and objects that its signature looks into; tensors: those that it is given, or finds.
     """
 
-    def __init__(self, holders: Sequence[Any], reach: Reach) -> None:
+    def __init__(self, holders: Sequence[Any], reach: Reach, tensors: Sequence[Tensor]) -> None:
         self._holders, self._names = holders, None if reach.every else frozenset(reach.names)
         self._places = [(place, _value_at(place)) for place in reach.places]
         self._before = [_inside(holder, self._names) for holder in holders]
+        self._steps = [(x, x._step) for x in tensors]
+
+    @property
+    def asks_as_before(self) -> bool:
+        """Whether the same tensors ask for a gradient as before, and none was computed of those."""
+        return all(x._step is step and x.owner.history is None for x, step in self._steps)
 
     def changes(self) -> tuple[list[tuple[Left, Any]], bool]:
         """Return what is somewhere else or new, or None for what was removed, and whether that is all that changed."""
@@ -151,6 +158,8 @@ def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
     """
     if type(holder) is Log:
         return {"length": len(holder.items)}
+    if type(holder) is Tensor:
+        return {"grad": holder.grad}
     if isinstance(holder, (dict, MappingProxyType)):
         return dict(holder)
     if isinstance(holder, (type, ModuleType)):
@@ -176,7 +185,7 @@ def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> b
     if isinstance(holder, dict):
         stay = [key for key in before if key in after]
         return stay == list(after)[: len(stay)] and all(constant_of(key) is not None for key in after)
-    if isinstance(holder, (list, deque)):
+    if isinstance(holder, (list, deque, Tensor)):
         return True
     kind: Any = type(holder)
     if isinstance(holder, type) or not is_open(kind):

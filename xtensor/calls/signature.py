@@ -20,7 +20,7 @@ from weakref import ReferenceType
 
 import numpy as np
 
-from ..autograd.tape import active, steps_of
+from ..autograd.tape import Leaf, active, mode, steps_of
 from ..base.options import settings
 from ..devices import Device
 from ..devices.cpu import bits_of
@@ -54,7 +54,7 @@ from .rebound import Log
 NO_TENSOR = "[none] no argument is a tensor, and what is made does not lie on the CPU"
 GRADIENT = (
     "[gradient] an argument, or a tensor that it finds, takes part in a gradient (fuse the function that computes the "
-    "gradient, by xt.value_and_grad or xt.grad)"
+    "gradient, by backward(), xt.value_and_grad or xt.grad)"
 )
 ELSEWHERE = "[device] its arguments are on different devices"
 
@@ -67,6 +67,9 @@ _NAMED = frozenset((FunctionType, BuiltinFunctionType, ModuleType, type))
 # Kinds of constants that are told apart by comparing them, and kinds that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
 _ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
+
+# Names by which a function finds what gradients have added up to.
+_GRADIENTS = frozenset(("backward", "grad"))
 
 # What Python gives to dataclasses, and nobody changes.
 AS_MADE = frozenset(("__dataclass_fields__", "__dataclass_params__"))
@@ -116,6 +119,23 @@ class _Key:
             self.key.append(is_value(x))
         self.tensors.append(x)
         self.blobs.append(blob)
+        if x._step is not None:
+            self._leaf(x)
+
+    def _leaf(self, x: Tensor) -> None:
+        """Enter that a tensor asks for its gradient, and what that has added up to, as an attribute of it."""
+        step = x._step
+        if type(step) is not Leaf or not step.asked:
+            return
+        self.key += (Leaf, mode())
+        if id(step) in self.seen:
+            self.key.append(self.seen[id(step)])
+        elif self.reach.every or not _GRADIENTS.isdisjoint(self.reach.names):
+            self.seen[id(step)] = len(self.seen)
+            self.holders.append(x)
+            self.key.append(None if step.grad is None else Tensor)
+            if step.grad is not None:
+                self.tensor(step.grad)
 
     def _move(self, device: Device) -> None:
         """Expect memory on another device than the CPU."""
@@ -453,8 +473,12 @@ def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:
-    """Return whether a tensor has a gradient, or lies in memory with a history of writes that have one."""
-    return steps_of(tuple(tensors)) is not None or any(blob.owner.history is not None for blob in blobs)
+    """Return whether a tensor is computed of some that ask for a gradient, or lies in memory with a history of writes
+    that are.
+    """
+    if settings().gradients != "always":
+        tensors = [x for x in tensors if type(x._step) is not Leaf or not x._step.asked]
+    return steps_of(tensors) is not None or any(blob.owner.history is not None for blob in blobs)
 
 
 def _enter_whereabouts(found: _Key) -> None:

@@ -331,6 +331,7 @@ class Fused(Dispatched, Generic[P, R]):
                 return self._function(*args, **kwargs)
             watched = self._watched(found, given[0], given[1], traced)
             disturbed = placed[0] != before  # what was read may have been another thread's stand-in
+        made_thin(found[1])
         if traced is None or watched is None:
             signature = found[0]
         else:

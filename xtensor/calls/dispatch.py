@@ -106,7 +106,7 @@ def made_thin(values: Iterable[Any]) -> bool:
     """Make thin faces of the tensors among some values, where that can be; return whether any was none before."""
     found = False
     for x in values:
-        if type(x) is Tensor and type(x._data) is not np.ndarray and not thin_closed[0]:
+        if type(x) is Tensor and type(x._data) is not np.ndarray and x._step is None and not thin_closed[0]:
             x.evaluate()
             found |= x.thin() is not None
     return found

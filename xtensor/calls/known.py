@@ -148,7 +148,8 @@ class Known:
         if self._is_small(captured, limits):
             self.plain = limits
             return False
-        self.runs = limits
+        if captured.is_prepared:
+            self.runs = limits
         return True
 
     def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
@@ -160,8 +161,7 @@ class Known:
             valued(made[place])
         for one in self.spent:
             one.put(made, tensors)
-        if self.kinds:  # which take thin faces alone
-            made_thin((*made, *tensors))
+        made_thin((*made, *tensors))  # which others are as fast with, and machine code asks for
         if self.build is next:
             return self.leaves[0](made, tensors, holders, cells)
         tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])

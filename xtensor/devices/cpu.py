@@ -143,6 +143,18 @@ def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
 BY_PARTS, _TILE = 128 * 1024, 512
 
 
+class Packing:
+    """A copy of an array in an order, of another shape, which machine code can make (run/rolls.py)."""
+
+    __slots__ = ("_shape", "packs")
+
+    def __init__(self, shape: Shape, order: str) -> None:
+        self._shape, self.packs = shape, order == "C"
+
+    def __call__(self, xp: Any, native: Any) -> Any:
+        return packed_copy(native, "C" if self.packs else "K").reshape(self._shape)
+
+
 def packed_copy(native: Any, order: Any = "C") -> Any:
     """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
     if not isinstance(native, np.ndarray) and order == "C":

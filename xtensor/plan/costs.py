@@ -84,6 +84,10 @@ NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 20, 1 << 24, 64
 # library's function than so. (4 x 4: 12 us, 1 so.)
 NATIVE_FACTOR, NATIVE_FACTORS, FACTORED = 64, 64, 1e-5
 
+# Bytes of elements at indices up to which machine code moves them, and seconds of the library's call: what NumPy takes
+# for each element is the same, or more.
+NATIVE_INDEXED, INDEXED = 1 << 22, 3e-6
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

@@ -63,7 +63,8 @@ class Work(NamedTuple):
     metas: of every value but scalars. leaves: what is given. into: the numbers of the results whose memory is given,
     after all leaves. begins: where what is given lies, by number: by it is told what lies near each
     other, and whether vectors begin where large memory does. shifts: of what is given, by how many places along each
-    axis it is seen rolled, where it is; then only kernels of machine code without reductions take it.
+    axis it is seen rolled, where it is; then only kernels of machine code without reductions take it. is_certain:
+    whether what begins at one place does so whenever the schedule runs.
     """
 
     trace: Trace
@@ -74,6 +75,7 @@ class Work(NamedTuple):
     begins: Mapping[int, int]
     limits: Settings
     shifts: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    is_certain: bool = False
 
     @property
     def device(self) -> Device:

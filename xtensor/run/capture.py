@@ -33,7 +33,7 @@ from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, address_of, watchers
-from .places import ANY, put_back, renewed, selected
+from .places import ANY, AtIndices, put_back, renewed, selected
 from .products import ByBlas
 
 if TYPE_CHECKING:
@@ -150,6 +150,17 @@ class Called(NamedTuple):
         """By how many places it rolls each axis of what it takes, None where it does something else (rolls.py)."""
         found: tuple[int, ...] | None = getattr(getattr(self.function, "func", None), "shifts", None)
         return found
+
+    @property
+    def packs(self) -> bool:
+        """Whether it copies what it takes in C order, perhaps to another shape."""
+        return getattr(getattr(self.function, "func", None), "packs", False)
+
+    @property
+    def indexing(self) -> AtIndices | None:
+        """What it does with an array at indices, None where it does something else."""
+        function = getattr(self.function, "func", self.function)
+        return function if isinstance(function, AtIndices) else None
 
     @property
     def is_copy_of_view(self) -> bool:

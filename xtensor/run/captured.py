@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +19,15 @@ from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
+from .at_indices import ByIndex, can_be_indexed
 from .capture import Called, Capture, Evaluated, Spot, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
 from .prepare import Builder
-from .rolls import ByCopy, RolledError, can_be_copied, can_be_rolled, folded
-from .schedule import Call, Copied, Made, Ready, Schedule
+from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
+from .schedule import Call, Copied, Library, Made, Ready, Schedule
 from .simplified import simplified, uses
 from .standing import Standing, standing
 
@@ -63,9 +65,9 @@ class Captured:
     """What a captured call did, to be done again.
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
-    whether that can be written. is_small: whether library calls are expected to cost less than its kernels;
-    pays_dispatched: whether they cost more once machine code finds out what runs (calls/dispatch.py). written: the
-    numbers of the arguments that it writes. looked: what a call looks into, is told and leaves elsewhere.
+    whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
+    (calls/dispatch.py). written: the numbers of the arguments that it writes. looked: what a call looks into, is told
+    and leaves elsewhere.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
@@ -80,23 +82,33 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
-        self.is_small, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
+        self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
 
-    def _costs(self, looked: int, by_tape: float) -> tuple[bool, bool]:
-        """Return whether it is small, and whether it pays dispatched. by_tape: what a gradient costs with library calls
-        besides.
+    @property
+    def is_small(self) -> bool:
+        """Whether library calls are expected to cost less than its kernels."""
+        return self._saved < 0
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether there is a schedule, so that it is known what of its steps are library calls."""
+        return self._schedule is not None
+
+    def _costs(self, looked: int, by_tape: float) -> tuple[float, bool]:
+        """Return how many seconds a call of its kernels saves, and whether it pays dispatched. by_tape: what a gradient
+        costs with library calls besides.
         """
         if self.device.backend is not CPU:
-            return False, False
+            return inf, False
         by_calls, by_kernels, runs, largest = by_tape, costs.RUN, 0.0, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
         is_native = True
         for step in {id(step): step for step in self.steps}.values():
             count = times[id(step)]
             if isinstance(step, Called):
-                if _is_native(step):
-                    by_calls += count * costs.FACTORED
+                if self.is_native(step):
+                    by_calls += count * (costs.FACTORED if step.indexing is None else costs.INDEXED)
                     continue
                 is_native = False
                 by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
@@ -111,9 +123,19 @@ class Captured:
             runs += count * costs.RUN
         beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
         beside += len(self.begins) * costs.ARGUMENT
-        is_small = largest <= costs.DIRECT_BELOW and by_calls < by_kernels + beside
+        saved = by_calls - by_kernels - beside if largest <= costs.DIRECT_BELOW else inf
         dispatched = costs.DISPATCH + (len(self.results) + len(self.begins)) * costs.DISPATCHED
-        return is_small, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
+        return saved, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
+
+    def is_native(self, step: Called) -> bool:
+        """Return whether machine code can make a library call. Who calls the function again after an error is told of
+        it by the function itself: only then may an index be outside.
+        """
+        if can_be_rolled(step) or can_be_packed(step):
+            return True
+        if step.indexing is not None:
+            return self.may_be_repeated and can_be_indexed(step)
+        return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
 
     def _is_whole(self, spot: Spot) -> bool:
         """Return whether a spot is all of its memory, and no view of some."""
@@ -144,9 +166,9 @@ class Captured:
         found = standing(self._schedule, [*arguments, *self._constants], self._scalars, dict(self._varying))
         if found is None or sorted([one.result for one in whole]) != list(range(len(found.makes))):
             return None
-        makes = [found.makes[one.result] for one in whole]
-        pairs = [(own, one.meta) for own, one in zip(makes, whole, strict=True)]
-        alike = all([own.layout == meta.layout and own.dtype == meta.dtype for own, meta in pairs])
+        pairs = [(found.makes[one.result], one.meta) for one in whole]
+        makes = [own._replace(layout=meta.layout) for own, meta in pairs]  # perhaps of another shape, as a column
+        alike = all([(own.nbytes, own.dtype) == (meta.nbytes, meta.dtype) for own, meta in pairs])
         return found._replace(makes=makes, kept=(found.kept, self._constants)) if alike else None
 
     def lines(self) -> list[str]:
@@ -182,6 +204,10 @@ class Captured:
         self._scalars = [value_of(one) for one in scalars]
         schedule = made.schedule
         schedule.limits = asked
+        if self._schedule is None:
+            apart = sum([isinstance(one, Library) for one in schedule.instructions])
+            self._saved -= apart * costs.BETWEEN
+            self.pays_dispatched &= not apart
         return schedule
 
 
@@ -189,12 +215,6 @@ def _prepared(step: Evaluated) -> int:
     """Return how many of an evaluation's steps are convolutions and their kin: by functions other than products."""
     made = [step.trace.values[kernel.results[0]] for kernel in step.plan.kernels if kernel.direct is not None]
     return sum([node.op.name != "matmul" and type(node.op) is not View for node in made])
-
-
-def _is_native(step: Called) -> bool:
-    """Return whether machine code can make a library call."""
-    takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
-    return can_be_rolled(step) or can_be_called(step.function, takes, gives)
 
 
 class _Joined:
@@ -303,7 +323,7 @@ class _Joined:
             self.numbers[root] = base + number
         begins = {number: self._begin(spot) for number, spot in step.spots.items()}
         shifts = {number: spot.shifts for number, spot in step.spots.items() if spot.shifts}
-        work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits, shifts)
+        work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits, shifts, is_certain=True)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True, lasting=fresh.values())
         if shifts and not maker.is_by_loops:
             raise RolledError
@@ -321,7 +341,7 @@ class _Joined:
     def _call(self, step: Called) -> None:
         """Enter a call of a function of native arrays."""
         builder = self.builder
-        if self.limits.engine == "llvm" and builder.device.backend is CPU and _is_native(step):
+        if self.limits.engine == "llvm" and builder.device.backend is CPU and self.captured.is_native(step):
             self._launch(step)
             return
         takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
@@ -335,9 +355,8 @@ class _Joined:
 
     def _launch(self, step: Called) -> None:
         """Enter a call by machine code. Where that cannot be made again, a factorisation's failure is found at once."""
-        builder, metas = self.builder, [spot.meta for spot in step.gives]
-        way: Any = None if step.shifts is None else ByCopy.of(step)
-        way = way or ByLapack(step.function, [spot.meta for spot in step.takes], metas, first=self.noted is None)
+        builder = self.builder
+        way: Any = self._way(step, first=self.noted is None)
         where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, list[Made]()
         for at, spot in enumerate(step.gives, RESULT):
             made += self._make(spot.root, spot.meta)
@@ -349,6 +368,15 @@ class _Joined:
         builder.launch(Makes.of(way, self.limits.fast_math)._replace(where=where), made, ())
         if way.can_fail and not self.captured.may_be_repeated:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
+
+    def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByLapack:
+        """Return how machine code makes a library call. first: whether it is the first one that notes failures."""
+        if can_be_rolled(step) or can_be_packed(step):
+            return ByCopy.of(step)
+        if step.indexing is not None:
+            return ByIndex(step, first=first)
+        takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
+        return ByLapack(step.function, takes, gives, first=first)
 
     def _make(self, root: int, meta: Meta) -> list[Made]:
         """Give a root memory in the arena, or of its own where it is returned: that is what is to be made."""

@@ -26,7 +26,7 @@ from ..plan.layouts import Meta, Task
 from .native import SCRATCH, WORD, Launch, Making
 
 # Of a call's launches, the number of its first result, behind those of what it takes, and of where failures are noted.
-RESULT, FAILED = 2, 4
+RESULT, FAILED = 16, 24
 
 # What NumPy says of a matrix.
 _SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"

@@ -85,7 +85,11 @@ class ByBlas:
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
         if 0 in c.shape or many or thin or count > most:
             return None
-        form = _form(a, b, _begin(kernel.inputs[0], work) == _begin(kernel.inputs[-1], work))
+        first, last = kernel.inputs[0], kernel.inputs[-1]
+        same = _begin(first, work) == _begin(last, work)
+        if same and first != last and not work.is_certain:  # other operands may come, of which NumPy finds out itself
+            return None
+        form = _form(a, b, same)
         address = None if form is None else _address(form, node.dtype.char)
         return None if form is None or address is None else cls(kernel, work, form, address)
 
@@ -155,8 +159,12 @@ def _form(a: Matrix, b: Matrix, same: bool) -> Form | None:
         return _by_vector(b.turned, a.strides[-1], 1, swapped=True)
     if p == 1:
         return _by_vector(a, b.strides[-2], 1, swapped=False)
-    if not (a.by_rows or a.by_columns) or not (b.by_rows or b.by_columns) or (same and a.strides == b.turned.strides):
+    if not (a.by_rows or a.by_columns) or not (b.by_rows or b.by_columns):
         return None
+    if same and a == b.turned:
+        words = {"triangle": calls.UPPER, "turned": calls.PLAIN if a.by_rows else calls.TURNED}
+        steps = {"a.step": a.strides[-2] if a.by_rows else a.strides[-1], "c.step": p}
+        return Form("syrk", {"order": calls.ROWS, "n": m, "k": k, **words, **steps})
     words = {"order": calls.ROWS, "m": m, "n": p, "k": k, "c.step": p}
     for name, one in (("a", a), ("b", b)):
         words[f"{name}.turned"] = calls.PLAIN if one.by_rows else calls.TURNED

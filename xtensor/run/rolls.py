@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
+from ..base.layout import contiguous
 from ..codegen.cpu.compile import host
 from ..plan import costs
 from ..plan.layouts import Meta, Task
@@ -28,7 +29,7 @@ class RolledError(Exception):
 
 
 class ByCopy:
-    """A copy of an array, rolled by so many places along each axis. takes, gives: how the array and the copy lie."""
+    """A copy of an array in C order, rolled by so many places along each axis. takes, gives: how both lie."""
 
     aligned = can_fail = False
 
@@ -39,9 +40,11 @@ class ByCopy:
 
     @classmethod
     def of(cls, step: Called) -> ByCopy:
-        """Return how a step that rolls an array is done, which is perhaps seen rolled already."""
+        """Return how a step that rolls or packs an array is done, which is perhaps seen rolled already."""
         (spot,), (made,) = step.takes, step.gives
-        return cls(spot.meta, made.meta, _added(spot.shifts, step.shifts or ()))
+        shape = spot.meta.shape
+        gives = made.meta._replace(shape=shape, layout=contiguous(shape, made.meta.dtype.itemsize))
+        return cls(spot.meta, gives, _added(spot.shifts, step.shifts or ()))
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch."""
@@ -55,6 +58,11 @@ def can_be_copied(metas: Sequence[Meta]) -> bool:
     dtype = metas[0].dtype
     steps = [one % dtype.itemsize for meta in metas for one in meta.layout.strides]
     return host() is not None and not any(steps) and dtype.isnative and dtype.kind in "fiu" and prod(metas[0].shape) > 0
+
+
+def can_be_packed(step: Called) -> bool:
+    """Return whether machine code can copy an array in C order as a step does."""
+    return step.packs and can_be_copied([step.takes[0].meta])
 
 
 def can_be_rolled(step: Called) -> bool:

@@ -29,6 +29,7 @@ from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
 from ..graph.number import is_traced
 from ..run.executor import before_write, can_look, seen_later
+from ..run.places import Gather, Scatter
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
@@ -298,18 +299,14 @@ def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
 
 def _get_at_indices(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """Return the elements at indices, by a call of the library that can be captured."""
-    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in (*key, *fixed))
     if masks or any(isinstance(item, np.ndarray) for item in key):
         watching().refuse_call("getitem")
 
-    def index(native: Native, *indices: Native) -> Native:
-        given = iter(indices)
-        return backend.index(native, tuple([next(given) if at in places else item for at, item in enumerate(fixed)]))
-
-    found: Tensor = on((x, *[key[place] for place in places]), "index", lambda xp, *natives: index(*natives))
+    gather = Gather(x.device.backend, fixed, places, x.ndim)
+    found: Tensor = on((x, *[key[place] for place in places]), "index", gather)
     return found
 
 
@@ -539,19 +536,13 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
 
 def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tensor, function: str) -> None:
     """Assign at indices, as a call of the library."""
-    backend = x.device.backend
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
     fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
-
-    def assign(target: Native, value: Native, *indices: Native) -> None:
-        given = iter(indices)
-        index = tuple([next(given) if place in places else item for place, item in enumerate(fixed)])
-        backend.assign(target, index, value.copy() if backend.xp.may_share_memory(target, value) else value)
-
-    write_captured(capture, assign, (x, operand, *[key[place] for place in places]), function)
+    scatter = Scatter(x.device.backend, fixed, places, x.ndim)
+    write_captured(capture, scatter, (x, operand, *[key[place] for place in places]), function)
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -58,9 +58,12 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
     shape = _product_shape(x1, x2)
+    if watchers and x1.dtype != x2.dtype:
+        x1, x2 = _cast_alike(x1, x2)
     if x1.dtype == x2.dtype and x1.dtype.kind in "fc":
-        if min(x1.ndim, x2.ndim) > 1 and x1.shape[-1] == 1 and min(shape[-2:]) > 1:  # a column and a row
-            return x1 * x2 + 0.0  # as a sum of one term, which is no negative zero
+        vectors = min(x1.ndim, x2.ndim) == 1 or 1 in shape[-2:]
+        if x1.shape[-1] == 1 and x1.ndim + x2.ndim > 2 and (x1.dtype.kind == "f" or not vectors):
+            return _of_one_term(x1, x2)
         later = library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, shape, x1.dtype)
         if later is not None:
             return later
@@ -69,6 +72,24 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
             on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
             return face(blob)
     return on((x1, x2), "matmul", _multiplied)
+
+
+def _cast_alike(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    """Return operands of a product of floats in its dtype, as NumPy casts them: in C order."""
+    both = np.result_type(x1.dtype, x2.dtype)
+    if both.kind != "f":
+        return x1, x2
+    flat = [x if x.dtype == both else xt.astype(xt.reshape(x, (-1,)), both) for x in (x1, x2)]
+    return xt.reshape(flat[0], x1.shape), xt.reshape(flat[1], x2.shape)
+
+
+def _of_one_term(x1: Tensor, x2: Tensor) -> Tensor:
+    """Return a product whose sums have one term, as of a column and a row: of that and 0.0, so no negative zero."""
+    if x2.ndim == 1:
+        x1 = x1[..., 0]
+    elif x1.ndim == 1:
+        x2 = x2[..., 0, :]
+    return x1 * x2 + 0.0
 
 
 _MATMUL: Any = np.matmul

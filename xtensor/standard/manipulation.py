@@ -20,7 +20,7 @@ from ..base.layout import INT, Shape, as_axes, as_axis, as_shape, resolve_shape
 from ..base.options import thin_closed
 from ..calls.library import on, rearranged, shown, thin_call, thin_view
 from ..calls.writes import assign_captured
-from ..devices.cpu import CPU, packed_copy
+from ..devices.cpu import CPU, Packing
 from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.storage import watchers, watching
@@ -356,7 +356,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
         return x.viewed(viewed)
     if copy is False:
         raise ValueError(expected("reshape", "copy", f"be None or True for strides {x.strides}", copy))
-    found: Tensor = on(x, "reshape", lambda xp, a: packed_copy(a).reshape(lengths))
+    found: Tensor = on(x, "reshape", Packing(lengths, "C"))
     return found
 
 

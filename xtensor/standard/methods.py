@@ -16,7 +16,7 @@ from ..base.profiling import noting, observers
 from ..calls.library import on
 from ..calls.op import cast_later
 from ..devices import Device
-from ..devices.cpu import packed_copy
+from ..devices.cpu import Packing, packed_copy
 from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
@@ -52,7 +52,7 @@ def copied(x: Tensor, order: str) -> Tensor:
         later = cast_later(x, x.dtype) if packed else None
         if later is not None:
             return later
-        return on(x, "copy", lambda xp, a: packed_copy(a, order))
+        return on(x, "copy", Packing(x.shape, order))
     if order == "K":
         return from_native(dense_copy(x.blob), x.device)
     backend = x.device.backend

@@ -23,11 +23,15 @@ def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
     """Return where along an axis an extreme, or else a NaN, comes first; None where the library's own way is faster, or
     lays results of several axes out.
     """
-    axis = params["axis"]
+    axis, ones = params["axis"], (1,) * x.ndim
+    is_captured = watchers and x.nbytes <= DIRECT_BELOW
+    if axis is None and is_captured and x.size:
+        place = _place_of(extreme, xt.reshape(x, (-1,)), {"axis": 0, "keepdims": False})
+        return xt.reshape(place, ones) if params["keepdims"] else place
     if axis is None or x.ndim > 2 or x.device is not CPU_DEVICE:
         return None
     length, after = x.shape[axis], x.ndim - 1 - axis % x.ndim
-    if not after and length > SEARCHED_BELOW and not (watchers and x.nbytes <= DIRECT_BELOW):
+    if not after and length > SEARCHED_BELOW and not is_captured:
         return None
     places = xt.reshape(xt.arange(length), (length, *[1] * after))
     best = getattr(xt, extreme)(x, axis=axis, keepdims=True)

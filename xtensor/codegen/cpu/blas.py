@@ -1,7 +1,8 @@
 """Calls of the BLAS as machine code, so that the driver runs products between kernels without Python.
 
 A call is told, in words: the function's address, its integers, and where its operands and its result are. The kinds of
-calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of matrices.
+calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of matrices,
+`syrk` of a matrix and itself transposed, which computes one triangle; the other one is a copy of it, as NumPy makes it.
 What NumPy computes by a loop of its own is `sum`: the same loop over one sum of products.
 """
 
@@ -15,8 +16,8 @@ from .mailbox import load
 # The numbers that there are calls for, and how LLVM calls them.
 TYPES = {"f": "float", "d": "double"}
 
-# CBLAS's words for how matrices lie, and whether they are transposed.
-ROWS, COLUMNS, PLAIN, TURNED = 101, 102, 111, 112
+# CBLAS's words for how matrices lie, whether they are transposed, and for the triangle above the diagonal.
+ROWS, COLUMNS, PLAIN, TURNED, UPPER = 101, 102, 111, 112, 121
 
 # What each call takes: names of integers and of the operands a and b; {0} and {1} are the factors of the product and of
 # what the result holds before.
@@ -28,6 +29,7 @@ _TAKES = {
         *("order", "a.turned", "b.turned", "m", "n", "k"),
         *("{1}", "a", "a.step", "b", "b.step", "{0}", "c", "c.step"),
     ),
+    "syrk": ("order", "triangle", "turned", "n", "k", "{1}", "a", "a.step", "{0}", "c", "c.step"),
 }
 # The operands and the result.
 POINTERS = ("a", "b", "c")
@@ -62,6 +64,32 @@ done:
 """
 
 
+# Row after row, what is left of the diagonal is that above it.
+_MIRRORED = """  br label %row
+row:
+  %i = phi i64 [1, %entry], [%i.n, %row.done]
+  %i.row = mul i64 %i, %c.step
+  br label %column
+column:
+  %j = phi i64 [0, %row], [%j.n, %column]
+  %j.row = mul i64 %j, %c.step
+  %from.at = add i64 %j.row, %i
+  %to.at = add i64 %i.row, %j
+  %from = getelementptr {number}, ptr %c, i64 %from.at
+  %to = getelementptr {number}, ptr %c, i64 %to.at
+  %value = load {number}, ptr %from
+  store {number} %value, ptr %to
+  %j.n = add i64 %j, 1
+  %more.columns = icmp slt i64 %j.n, %i
+  br i1 %more.columns, label %column, label %row.done
+row.done:
+  %i.n = add i64 %i, 1
+  %more = icmp slt i64 %i.n, %n
+  br i1 %more, label %row, label %done
+done:
+"""
+
+
 @cache
 def call_of(kind: str, char: str) -> Code:
     """Return the machine code of a call, for numbers of a type."""
@@ -74,7 +102,7 @@ def call_of(kind: str, char: str) -> Code:
     elif kind == "dot":
         call = f"  %sum = call {number} %function({given})\n  store {number} %sum, ptr %c\n"
     else:
-        call = f"  call void %function({given})\n"
+        call = f"  call void %function({given})\n" + (_MIRRORED.format(number=number) if kind == "syrk" else "")
     return handmade(f"define void @kernel(ptr %words) {{\nentry:\n{''.join(lines)}{call}  ret void\n}}\n")
 
 

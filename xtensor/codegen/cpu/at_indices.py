@@ -1,0 +1,129 @@
+"""Elements at indices as machine code: a gather of them, and a scatter of values to them, of elements of any kind.
+
+A call is told, in words: where the array `a`, the values `c` and the arrays of indices are, how many indices there are
+along two axes, how many elements along two further ones belong to each, and the bytes from one to the next along each
+of these. All indices are looked at before anything is moved: where one lies outside, nothing is, and that is noted.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .compile import Code, handmade
+from .mailbox import load
+
+# The loops: two over indices, two over the elements of each; what each of `a`, `c` and of an array of indices is told.
+OUTER, INNER = ("o0", "o1"), ("i0", "i1")
+_POINTERS = ("a", "c", "failed")
+
+
+def words_of(count: int) -> list[str]:
+    """Return what a call with so many arrays of indices is told, in order.
+
+    kept: which bits of what was noted before stay. Of an array of indices: where it is, the bytes to the next index,
+    the length of the axis that it selects from, and the bytes from one of its elements to the next.
+    """
+    names = [*_POINTERS, "kept", *[f"n.{loop}" for loop in (*OUTER, *INNER)]]
+    names += [f"a.{loop}" for loop in INNER] + [f"c.{loop}" for loop in (*OUTER, *INNER)]
+    for k in range(count):
+        names += [f"x{k}", *[f"x{k}.{loop}" for loop in OUTER], f"x{k}.length", f"x{k}.step"]
+    return names
+
+
+def _loop(name: str, body: str) -> str:
+    """Return a loop: `body` are the lines for %name."""
+    own = name.partition(".")[2]
+    return f"""  br label %{name}.begin
+{name}.begin:
+  br label %{name}.body
+{name}.body:
+  %{name} = phi i64 [0, %{name}.begin], [%{name}.after, %{name}.next]
+{body}  br label %{name}.next
+{name}.next:
+  %{name}.after = add i64 %{name}, 1
+  %{name}.more = icmp slt i64 %{name}.after, %n.{own}
+  br i1 %{name}.more, label %{name}.body, label %{name}.done
+{name}.done:
+"""
+
+
+def _index(k: int, way: str) -> str:
+    """Return the lines that read an index, in the loops of one way."""
+    own = f"{way}.x{k}"
+    return f"""  %{own}.0 = mul i64 %{way}.o0, %x{k}.o0
+  %{own}.1 = mul i64 %{way}.o1, %x{k}.o1
+  %{own}.after = add i64 %{own}.0, %{own}.1
+  %{own}.at = getelementptr i8, ptr %x{k}, i64 %{own}.after
+  %{own} = load i64, ptr %{own}.at, align 1
+"""
+
+
+def _checked(k: int) -> str:
+    """Return the lines that leave where an index lies outside."""
+    own = f"check.x{k}"
+    return f"""{_index(k, "check")}  %{own}.least = sub i64 0, %x{k}.length
+  %{own}.low = icmp slt i64 %{own}, %{own}.least
+  %{own}.high = icmp sge i64 %{own}, %x{k}.length
+  %{own}.is.outside = or i1 %{own}.low, %{own}.high
+  br i1 %{own}.is.outside, label %outside, label %{own}.inside
+{own}.inside:
+"""
+
+
+def _placed(k: int) -> str:
+    """Return the lines that add the bytes up to what an index selects; one below zero counts from the end."""
+    own, before = f"move.x{k}", f"move.a{k}"
+    return f"""{_index(k, "move")}  %{own}.below = icmp slt i64 %{own}, 0
+  %{own}.back = select i1 %{own}.below, i64 %x{k}.length, i64 0
+  %{own}.place = add i64 %{own}, %{own}.back
+  %{own}.bytes = mul i64 %{own}.place, %x{k}.step
+  %move.a{k + 1} = add i64 %{before}, %{own}.bytes
+"""
+
+
+def _moved(count: int, kind: str, *, gathers: bool) -> str:
+    """Return the loops over the elements of the indices that were read."""
+    element = f"""  %at.a0 = mul i64 %move.i0, %a.i0
+  %at.a1 = mul i64 %move.i1, %a.i1
+  %at.a01 = add i64 %at.a0, %at.a1
+  %at.a = add i64 %at.a01, %move.a{count}
+  %at.c0 = mul i64 %move.i0, %c.i0
+  %at.c1 = mul i64 %move.i1, %c.i1
+  %at.c01 = add i64 %at.c0, %at.c1
+  %at.c = add i64 %at.c01, %move.c
+  %a.element = getelementptr i8, ptr %a, i64 %at.a
+  %c.element = getelementptr i8, ptr %c, i64 %at.c
+  %value = load {kind}, ptr %{"a" if gathers else "c"}.element, align 1
+  store {kind} %value, ptr %{"c" if gathers else "a"}.element, align 1
+"""
+    places = "".join([_placed(k) for k in range(count)])
+    return f"""  %move.c0 = mul i64 %move.o0, %c.o0
+  %move.c1 = mul i64 %move.o1, %c.o1
+  %move.c = add i64 %move.c0, %move.c1
+  %move.a0 = add i64 0, 0
+{places}{_loop("move.i0", _loop("move.i1", element))}"""
+
+
+@cache
+def call_of(count: int, itemsize: int, *, gathers: bool) -> Code:
+    """Return the machine code for so many arrays of indices. gathers: whether elements go from `a` to `c`."""
+    names = words_of(count)
+    loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])
+    checks = _loop("check.o0", _loop("check.o1", "".join([_checked(k) for k in range(count)])))
+    moves = _loop("move.o0", _loop("move.o1", _moved(count, f"i{8 * itemsize}", gathers=gathers)))
+    return handmade(f"""define void @kernel(ptr %words) {{
+entry:
+{loads}  %before = load i64, ptr %failed
+  %left = and i64 %before, %kept
+  store i64 %left, ptr %failed
+{checks}{moves}  ret void
+outside:
+  %noted = or i64 %left, 1
+  store i64 %noted, ptr %failed
+  ret void
+}}
+""")
+
+
+def _type(name: str) -> str:
+    return "ptr" if name in _POINTERS or (name[0] == "x" and "." not in name) else "i64"

@@ -1,0 +1,165 @@
+"""Elements at indices as launches: what `x[i]` reads and `x[i] = y` writes, where `i` are arrays of integers.
+
+Indices are looked at before anything is moved. One that lies outside is noted where `Checked` finds it; the function is
+called then, which says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from ..base.layout import Layout, Shape, broadcast_shapes, strides_over
+from ..codegen.cpu import at_indices as code
+from ..codegen.cpu.compile import host
+from ..plan import costs
+from ..plan.layouts import Meta, Task
+from .capture import Called
+from .factors import FAILED, RESULT
+from .native import Launch, Making
+from .places import NEW, AtIndices, Gather
+
+# Sizes of elements that are moved, and arrays of indices that one key may have.
+_SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
+
+
+class Axis(NamedTuple):
+    """One loop: its length, and the bytes from one step to the next in each of what it goes through."""
+
+    length: int
+    steps: Shape
+
+
+class Selection(NamedTuple):
+    """What a key with arrays of indices selects. offset: the bytes to where it begins; inner: the axes of what belongs
+    to each index; place: before which of these the indices' own axes stand; indexed: the lengths and steps of the axes
+    that indices select from.
+    """
+
+    offset: int
+    inner: list[tuple[int, int]]
+    place: int
+    indexed: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, meta: Meta, fixed: Sequence[Any]) -> Selection | None:
+        """Return what a key selects of an array. fixed: its items, None for arrays; None for a key with masks."""
+        axes = iter(zip(meta.shape, meta.layout.strides, strict=True))
+        offset, inner, indexed, places = 0, list[tuple[int, int]](), list[tuple[int, int]](), set[int]()
+        for item in fixed:
+            if item is NEW:
+                inner.append((1, 0))
+            elif isinstance(item, slice):
+                length, step = next(axes)
+                start, stop, by = item.indices(length)
+                count = len(range(start, stop, by))
+                offset += start * step if count else 0
+                inner.append((count, by * step))
+            elif item is None or type(item) is int:  # numbers are indices as well
+                length, step = next(axes)
+                places.add(len(inner))
+                if item is None:
+                    indexed.append((length, step))
+                else:
+                    offset += (item + length if item < 0 else item) * step
+            else:
+                return None
+        inner += axes
+        return cls(offset, inner, places.pop() if len(places) == 1 else 0, indexed)
+
+
+class ByIndex:
+    """A gather or a scatter. first: whether it is the first step of a schedule to note failures."""
+
+    seconds, aligned, can_fail, kind = 0.0, False, True, "index"
+
+    def __init__(self, step: Called, *, first: bool) -> None:
+        self._gathers, self._first = isinstance(step.indexing, Gather), first
+        self._base, self._values, self._indices = _metas(step)
+        self._found = cast(Selection, Selection.of(self._base, cast(AtIndices, step.indexing).fixed))
+        self.task = Task("gather" if self._gathers else "scatter", 2 * self._values.nbytes)
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch."""
+        outer, inner = _loops(self._found, self._values, self._indices)
+        first = 1 if self._gathers else 2  # of the numbers of arrays of indices
+        names, itemsize = code.words_of(len(self._indices)), self._base.dtype.itemsize
+        places = {"a": (0, self._found.offset), "c": (RESULT if self._gathers else 1, 0), "failed": (FAILED, 0)}
+        places |= {f"x{k}": (first + k, 0) for k in range(len(self._indices))}
+        known = {"kept": 0 if self._first else -1}
+        for name, axis in zip((*code.OUTER, *code.INNER), (*outer, *inner), strict=True):
+            known[f"n.{name}"] = axis.length
+            others = [f"x{k}" for k in range(len(self._indices))] if name in code.OUTER else ["a"]
+            known |= {f"{own}.{name}": step for own, step in zip(["c", *others], axis.steps, strict=True)}
+        for k, (length, step) in enumerate(self._found.indexed):
+            known |= {f"x{k}.length": length, f"x{k}.step": step}
+        fillings = [(at, *places[name]) for at, name in enumerate(names) if name in places]
+        words = [known.get(name, 0) for name in names]
+        made = code.call_of(len(self._indices), itemsize, gathers=self._gathers)
+        return [Launch(made, (1,), len(words), words, fillings)]
+
+
+def can_be_indexed(step: Called) -> bool:
+    """Return whether machine code can gather or scatter elements as a step does, which says so by its attributes
+    (standard/indexing.py).
+    """
+    if step.indexing is None or host() is None:
+        return False
+    base, values, indices = _metas(step)
+    if isinstance(step.indexing, Gather):
+        if values.layout.offset or not values.layout.is_dense(values.dtype.itemsize):
+            return False
+    elif step.takes[1].root == step.takes[0].root or values.dtype != base.dtype:
+        return False
+    if base.dtype.itemsize not in _SIZES or not 0 < len(indices) <= _MOST_INDICES:
+        return False
+    if any([meta.dtype != np.int64 for meta in indices]) or values.nbytes > costs.NATIVE_INDEXED:
+        return False
+    found = Selection.of(base, step.indexing.fixed)
+    if found is None or len(found.indexed) != len(indices) or 0 in (*base.shape, *values.shape):
+        return False
+    shape = _shape(found, indices)
+    if 0 in shape or (isinstance(step.indexing, Gather) and shape != values.shape):
+        return False
+    outer, inner = _loops(found, values, indices)
+    return len(outer) == len(inner) == 2
+
+
+def _metas(step: Called) -> tuple[Meta, Meta, list[Meta]]:
+    """Return how the array lies, the values that are taken from it or written to it, and the arrays of indices."""
+    base, *others = [spot.meta for spot in step.takes]
+    return (base, step.gives[0].meta, others) if step.gives else (base, others[0], others[1:])
+
+
+def _shape(found: Selection, indices: Sequence[Meta]) -> Shape:
+    """Return the shape of what is selected."""
+    own = broadcast_shapes(*[meta.shape for meta in indices])
+    lengths = tuple([length for length, _ in found.inner])
+    return (*lengths[: found.place], *own, *lengths[found.place :])
+
+
+def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[list[Axis], list[Axis]]:
+    """Return the loops over indices and those over the elements of each, two of both where they are no more."""
+    shape, own = _shape(found, indices), broadcast_shapes(*[meta.shape for meta in indices])
+    to = strides_over(Layout(values.shape, values.layout.strides), shape)
+    over = [strides_over(Layout(meta.shape, meta.layout.strides), own) for meta in indices]
+    begin, end = found.place, found.place + len(own)
+    outer = [Axis(length, tuple(steps)) for length, *steps in zip(own, to[begin:end], *over, strict=True)]
+    rest = zip(found.inner, (*to[:begin], *to[end:]), strict=True)
+    inner = [Axis(length, (step, by)) for (length, by), step in rest]
+    return _joined(outer, 1 + len(indices)), _joined(inner, 2)
+
+
+def _joined(axes: Sequence[Axis], count: int) -> list[Axis]:
+    """Return loops over the same places, fewer where one goes on where another one ends, and two at least."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.length == 1:
+            continue
+        if found and all([a == b * axis.length for a, b in zip(found[-1].steps, axis.steps, strict=True)]):
+            found[-1] = Axis(found[-1].length * axis.length, axis.steps)
+        else:
+            found.append(axis)
+    return [Axis(1, (0,) * count)] * (2 - len(found)) + found

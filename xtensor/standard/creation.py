@@ -478,4 +478,9 @@ def _triangle(name: str, x: Any, k: int) -> Tensor:
     x = as_tensor(x, name)
     if x.ndim < 2:
         raise ValueError(expected(name, "x", "have at least 2 axes", f"shape {x.shape}"))
+    if watchers:  # as steps of a captured function
+        rows, columns = xt.arange(x.shape[-2], device=x.device), xt.arange(x.shape[-1], device=x.device)
+        is_lower = columns - (k if name == "tril" else k - 1) <= xt.expand_dims(rows, axis=1)
+        zero = xt.zeros((), dtype=x.dtype, device=x.device)
+        return cast(Tensor, xt.where(is_lower, x, zero) if name == "tril" else xt.where(is_lower, zero, x))
     return on(x, name, lambda xp, a: getattr(xp, name)(a, k=k))

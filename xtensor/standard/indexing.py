@@ -70,6 +70,8 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
         raise ValueError(expected("take", "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, "take")
     INTEGER.check(indices.dtype, "take", "indices")
+    if watchers and x.device.backend is CPU:
+        return cast(Tensor, on((x, indices), "take", Gather(CPU, [slice(None)] * along + [None], [along], x.ndim)))
     return on((x, indices), "take", lambda xp, a, i: xp.take(a, i, axis=along))
 
 

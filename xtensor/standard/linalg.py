@@ -278,7 +278,24 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
 
     Standard: Linear Algebra Extension, matrix_power.
     """
-    return on(_matrices(x, "matrix_power", square=True), "matrix_power", lambda xp, a: xp.linalg.matrix_power(a, n))
+    x = _matrices(x, "matrix_power", square=True)
+    if watchers and type(n) is int and n > 1:
+        return _power_later(x, n)
+    return on(x, "matrix_power", lambda xp, a: xp.linalg.matrix_power(a, n))
+
+
+def _power_later(x: Tensor, n: int) -> Tensor:
+    """Return a power as steps of a captured function: products in the order in which NumPy computes them."""
+    if n == 3:
+        return cast(Tensor, xt.matmul(xt.matmul(x, x), x))
+    base, result = x, None
+    while True:
+        n, is_odd = divmod(n, 2)
+        if is_odd:
+            result = base if result is None else xt.matmul(result, base)
+        if not n:
+            return cast(Tensor, result)
+        base = xt.matmul(base, base)
 
 
 def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
@@ -443,6 +460,9 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     """
     x = as_tensor(x, "vector_norm")
     if axis is None and ord == 2:  # a product with itself, which reads x once
+        if watchers and x.dtype.kind == "f" and x.blob.layout.is_contiguous(x.itemsize):
+            flat = xt.reshape(x, (-1,))
+            return cast(Tensor, xt.reshape(xt.sqrt(xt.matmul(flat, flat)), (1,) * x.ndim * keepdims))
         return on(x, "vector_norm", lambda xp, a: xp.linalg.norm(a, keepdims=keepdims))
     axes = None if axis is None else as_axes(axis, x.ndim, "vector_norm")
     if axes is not None and ord == 2 and x.dtype.kind == "f":

@@ -12,7 +12,7 @@ from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import NUMERIC, is_held
 from ..base.errors import REFUSED, StrangerError, expected, mismatch
-from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, product_strides
+from ..base.layout import Layout, Shape, as_axes, as_axis, as_index, broadcast_shapes, dense_like, product_strides
 from ..base.options import thin_closed
 from ..base.threads import dismiss
 from ..calls.library import on, rearranged, thin_call, thin_view
@@ -165,6 +165,30 @@ def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequ
         b = b.transpose(*second, *others).reshape(terms, prod(columns))
         return _multiplied(xp, a, b).reshape(rows + columns)
     return xp.tensordot(a, b, axes=(first, second))
+
+
+def _is_product_later(x1: Tensor, x2: Tensor) -> bool:
+    """Return whether `dot` and its kin are a matrix product in a captured function: of what NumPy copies first, as it
+    lies with gaps or backwards, the two have other last bits.
+    """
+    if not watchers or x1.device.backend is not CPU:
+        return False
+    return all(x.dtype.kind == "f" and x.size and _is_packed(x.blob.layout, x.itemsize) for x in (x1, x2))
+
+
+def _is_packed(layout: Layout, itemsize: int) -> bool:
+    """Return whether elements lie without gaps, by axes in any order."""
+    return dense_like(layout, itemsize).strides == layout.strides
+
+
+def _contracted_later(x1: Tensor, x2: Tensor, first: Sequence[int], second: Sequence[int]) -> Tensor:
+    """Return tensordot as steps of a captured function: a product of matrices, which is what NumPy makes of it."""
+    own, others = _left_out(x1.ndim, first), _left_out(x2.ndim, second)
+    rows, columns = [x1.shape[axis] for axis in own], [x2.shape[axis] for axis in others]
+    terms = prod([x1.shape[axis] for axis in first])
+    a = xt.reshape(xt.permute_dims(x1, (*own, *first)), (prod(rows), terms))
+    b = xt.reshape(xt.permute_dims(x2, (*second, *others)), (terms, prod(columns)))
+    return cast(Tensor, xt.reshape(matmul(a, b), (*rows, *columns)))
 
 
 class _Product:
@@ -333,6 +357,8 @@ def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Seq
     if lengths != others:
         why = f"{lengths} != {others} along axes {first}, {second}"
         raise ValueError(mismatch("tensordot", x1.shape, x2.shape, why))
+    if first and max(x1.nbytes, x2.nbytes) <= DIRECT_BELOW and _is_product_later(x1, x2):
+        return _contracted_later(x1, x2, first, second)
     return on((x1, x2), "tensordot", lambda xp, a, b: _contracted_over(xp, a, b, first, second))
 
 
@@ -424,6 +450,8 @@ def dot(x1: Operand, x2: Operand) -> Tensor:
     if found is not None:
         return cast(Tensor, found)
     x1, x2 = as_tensors("dot", x1=x1, x2=x2)
+    if min(x1.ndim, x2.ndim) > 0 and max(x1.ndim, x2.ndim) < 3 and _is_product_later(x1, x2):
+        return matmul(x1, x2)
     return on((x1, x2), "dot", lambda xp, a, b: xp.dot(a, b))
 
 

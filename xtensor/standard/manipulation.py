@@ -310,6 +310,11 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
     x = as_tensor(x, "repeat")
     if type(repeats) is int and repeats >= 0 and x.device == "cpu":
         along = None if axis is None else as_axis(axis, x.ndim, "repeat")
+        if watchers:  # as steps of a captured function
+            x, along = (x, along) if along is not None else (xt.reshape(x, (-1,)), 0)
+            before, after = x.shape[: along + 1], x.shape[along + 1 :]
+            repeated = xt.broadcast_to(xt.expand_dims(x, axis=along + 1), (*before, repeats, *after))
+            return xt.reshape(repeated, (*before[:-1], before[-1] * repeats, *after), copy=True)
         return on(x, "repeated", lambda xp, a: a.repeat(repeats, along))
     times = as_tensor(repeats, "repeat", "repeats", x)
     if times.dtype.kind not in "iub":
@@ -462,6 +467,13 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     """
     x = as_tensor(x, "tile")
     times = as_shape(repetitions, "tile", "repetitions")
+    if watchers:  # as steps of a captured function
+        count = max(len(times), x.ndim)
+        times = (1,) * (count - len(times)) + times
+        shape = (1,) * (count - x.ndim) + x.shape
+        apart = [length for pair in zip(times, shape, strict=True) for length in pair]
+        repeated = xt.broadcast_to(xt.reshape(x, [one for length in shape for one in (1, length)]), apart)
+        return xt.reshape(repeated, [many * length for many, length in zip(times, shape, strict=True)], copy=True)
     return on(x, "tile", lambda xp, a: xp.tile(a, times))
 
 

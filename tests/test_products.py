@@ -273,3 +273,44 @@ def test_places_of_extremes(name: str, shape: tuple[int, ...], axis: int) -> Non
             np.testing.assert_array_equal(found.numpy(), expected)
         for _ in range(3):
             np.testing.assert_array_equal(fused(mine).numpy(), np.expand_dims(expected, axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("m", "k"), [(2, 2), (5, 3), (3, 17), (40, 30)])
+def test_a_product_with_itself_transposed(dtype: str, m: int, k: int) -> None:
+    """Machine code calls the BLAS's function for such products, as NumPy does."""
+    for own, a in layouts(m, k, dtype).items():
+        for function in (lambda x: xt.matmul(x.T, x) + 1, lambda x: xt.matmul(x, x.T) + 1):
+            found, explained = third_call(function, a)
+            np.testing.assert_array_equal(found, np.asarray(function(xt.asarray(a))), err_msg=own)
+            assert own in ("strided", "backwards", "one row") or "library:" not in explained
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_one_term(dtype: str) -> None:
+    """Products with a scalar matrix or a column of one element are elementwise, with NumPy's zeros and infinities."""
+    odd = np.asarray([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 5e-324], dtype)
+    one = odd[3:4]
+    pairs = [(odd[:, None], one[None]), (odd[:, None], one), (one[None], odd[None]), (one, odd[None])]
+    for a, b in pairs:
+        found, explained = third_call(xt.matmul, a, b)
+        with np.errstate(all="ignore"):
+            right = np.matmul(a, b)
+        np.testing.assert_array_equal(found, right)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(right))
+        assert "library:" not in explained
+
+
+@pytest.mark.parametrize("other", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64", "float32"])
+def test_operands_of_different_dtypes(dtype: str, other: str) -> None:
+    """They are cast in kernels, as NumPy casts them: in C order, so that last bits are the same."""
+    rng = np.random.default_rng(5)
+    for m, k, n in ((3, 2, 1), (1, 5, 4), (5, 3, 3), (17, 9, 33)):
+        a, b = (3 * rng.standard_normal((m, k))).astype(dtype), rng.standard_normal((k, n)).astype(other)
+        for one, two in ((a, b), (np.asfortranarray(a), b), (a, b[:, 0]), (b.T, a.T), (a[0], b)):
+            found, explained = third_call(lambda x, y: xt.matmul(x, y) + 1, one, two)
+            right = np.matmul(one, two) + 1
+            assert found.dtype == right.dtype
+            np.testing.assert_array_equal(found, right)
+            assert "library: _multiplied" not in explained

@@ -41,7 +41,7 @@ EXCHANGED_AFTER = 1024
 SMALL_AFTER, SMALL_ALONE = 8, EXCHANGED_AFTER // 16
 
 # Kinds of one function that machine code asks for.
-MOST_KINDS = 4
+MOST_KINDS = 64
 
 
 class Kind:

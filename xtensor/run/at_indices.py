@@ -97,7 +97,8 @@ class ByIndex:
             known |= {f"x{k}.length": length, f"x{k}.step": step}
         fillings = [(at, *places[name]) for at, name in enumerate(names) if name in places]
         words = [known.get(name, 0) for name in names]
-        made = code.call_of(len(self._indices), itemsize, gathers=self._gathers)
+        kinds = "".join([_kind(meta) for meta in self._indices])
+        made = code.call_of(kinds, itemsize, gathers=self._gathers)
         return [Launch(made, (1,), len(words), words, fillings)]
 
 
@@ -115,7 +116,7 @@ def can_be_indexed(step: Called) -> bool:
         return False
     if base.dtype.itemsize not in _SIZES or not 0 < len(indices) <= _MOST_INDICES:
         return False
-    if any([meta.dtype != np.int64 for meta in indices]) or values.nbytes > costs.NATIVE_INDEXED:
+    if not all(map(_kind, indices)) or values.nbytes > costs.NATIVE_INDEXED:
         return False
     found = Selection.of(base, step.indexing.fixed)
     if found is None or len(found.indexed) != len(indices) or 0 in (*base.shape, *values.shape):
@@ -125,6 +126,11 @@ def can_be_indexed(step: Called) -> bool:
         return False
     outer, inner = _loops(found, values, indices)
     return len(outer) == len(inner) == 2
+
+
+def _kind(meta: Meta) -> str:
+    """Return the character of the dtype of indices, "" where machine code does not read such."""
+    return "l" if meta.dtype == np.int64 else meta.dtype.char if meta.dtype.char in code.INDICES else ""
 
 
 def _metas(step: Called) -> tuple[Meta, Meta, list[Meta]]:

@@ -47,21 +47,28 @@ def _loop(name: str, body: str) -> str:
 """
 
 
-def _index(k: int, way: str) -> str:
-    """Return the lines that read an index, in the loops of one way."""
+# Kinds of indices, by the characters of their dtypes, and how they become 64 bits.
+INDICES = {"b": "sext i8", "h": "sext i16", "i": "sext i32", "B": "zext i8", "H": "zext i16", "I": "zext i32"}
+
+
+def _index(k: int, char: str, way: str) -> str:
+    """Return the lines that read an index of a kind, in the loops of one way."""
     own = f"{way}.x{k}"
+    read = f"  %{own} = load i64, ptr %{own}.at, align 1\n"
+    if char in INDICES:
+        widen, kind = INDICES[char].split()
+        read = f"  %{own}.read = load {kind}, ptr %{own}.at, align 1\n  %{own} = {widen} {kind} %{own}.read to i64\n"
     return f"""  %{own}.0 = mul i64 %{way}.o0, %x{k}.o0
   %{own}.1 = mul i64 %{way}.o1, %x{k}.o1
   %{own}.after = add i64 %{own}.0, %{own}.1
   %{own}.at = getelementptr i8, ptr %x{k}, i64 %{own}.after
-  %{own} = load i64, ptr %{own}.at, align 1
-"""
+{read}"""
 
 
-def _checked(k: int) -> str:
+def _checked(k: int, char: str) -> str:
     """Return the lines that leave where an index lies outside."""
     own = f"check.x{k}"
-    return f"""{_index(k, "check")}  %{own}.least = sub i64 0, %x{k}.length
+    return f"""{_index(k, char, "check")}  %{own}.least = sub i64 0, %x{k}.length
   %{own}.low = icmp slt i64 %{own}, %{own}.least
   %{own}.high = icmp sge i64 %{own}, %x{k}.length
   %{own}.is.outside = or i1 %{own}.low, %{own}.high
@@ -70,10 +77,10 @@ def _checked(k: int) -> str:
 """
 
 
-def _placed(k: int) -> str:
+def _placed(k: int, char: str) -> str:
     """Return the lines that add the bytes up to what an index selects; one below zero counts from the end."""
     own, before = f"move.x{k}", f"move.a{k}"
-    return f"""{_index(k, "move")}  %{own}.below = icmp slt i64 %{own}, 0
+    return f"""{_index(k, char, "move")}  %{own}.below = icmp slt i64 %{own}, 0
   %{own}.back = select i1 %{own}.below, i64 %x{k}.length, i64 0
   %{own}.place = add i64 %{own}, %{own}.back
   %{own}.bytes = mul i64 %{own}.place, %x{k}.step
@@ -81,12 +88,12 @@ def _placed(k: int) -> str:
 """
 
 
-def _moved(count: int, kind: str, *, gathers: bool) -> str:
+def _moved(indices: str, kind: str, *, gathers: bool) -> str:
     """Return the loops over the elements of the indices that were read."""
     element = f"""  %at.a0 = mul i64 %move.i0, %a.i0
   %at.a1 = mul i64 %move.i1, %a.i1
   %at.a01 = add i64 %at.a0, %at.a1
-  %at.a = add i64 %at.a01, %move.a{count}
+  %at.a = add i64 %at.a01, %move.a{len(indices)}
   %at.c0 = mul i64 %move.i0, %c.i0
   %at.c1 = mul i64 %move.i1, %c.i1
   %at.c01 = add i64 %at.c0, %at.c1
@@ -96,7 +103,7 @@ def _moved(count: int, kind: str, *, gathers: bool) -> str:
   %value = load {kind}, ptr %{"a" if gathers else "c"}.element, align 1
   store {kind} %value, ptr %{"c" if gathers else "a"}.element, align 1
 """
-    places = "".join([_placed(k) for k in range(count)])
+    places = "".join([_placed(*one) for one in enumerate(indices)])
     return f"""  %move.c0 = mul i64 %move.o0, %c.o0
   %move.c1 = mul i64 %move.o1, %c.o1
   %move.c = add i64 %move.c0, %move.c1
@@ -105,12 +112,14 @@ def _moved(count: int, kind: str, *, gathers: bool) -> str:
 
 
 @cache
-def call_of(count: int, itemsize: int, *, gathers: bool) -> Code:
-    """Return the machine code for so many arrays of indices. gathers: whether elements go from `a` to `c`."""
-    names = words_of(count)
+def call_of(indices: str, itemsize: int, *, gathers: bool) -> Code:
+    """Return the machine code for elements of a size. indices: the characters of the dtypes of arrays of indices;
+    gathers: whether elements go from `a` to `c`.
+    """
+    names = words_of(len(indices))
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])
-    checks = _loop("check.o0", _loop("check.o1", "".join([_checked(k) for k in range(count)])))
-    moves = _loop("move.o0", _loop("move.o1", _moved(count, f"i{8 * itemsize}", gathers=gathers)))
+    checks = _loop("check.o0", _loop("check.o1", "".join([_checked(*one) for one in enumerate(indices)])))
+    moves = _loop("move.o0", _loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers)))
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
 {loads}  %before = load i64, ptr %failed

@@ -1,0 +1,184 @@
+"""Elements at indices inside captured functions: machine code gathers and scatters them as NumPy does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from test_dispatch import at_once, known  # noqa: F401 - at_once is a fixture
+
+import xtensor as xt
+import xtensor.numpy as xnp
+from xtensor.codegen.cpu.compile import host
+
+pytestmark = pytest.mark.skipif(host() is None, reason="needs llvmlite")
+
+RNG = np.random.default_rng(7)
+SHAPE = 4, 5, 6
+DTYPES = ["float64", "float32", "complex128", "int64", "int16", "uint8", "bool"]
+
+
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    with xt.options(engine="llvm"):
+        yield
+
+
+def indices(length: int, *shape: int) -> Any:
+    return RNG.integers(-length, length, shape)
+
+
+FIRST, MIDDLE, LAST = indices(4, 3), indices(5, 3), indices(6, 2, 1)
+ROWS, ONE = indices(4, 2, 3), np.asarray(2)
+
+# Keys by their arrays of indices; what else is in them is fixed.
+KEYS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "rows": (lambda i: i, (FIRST,)),
+    "rows of more axes": (lambda i: (i,), (ROWS,)),
+    "columns": (lambda j: (slice(None), j), (MIDDLE,)),
+    "last axis": (lambda k: (..., k), (LAST,)),
+    "pairs": (lambda i, j: (i, j), (FIRST, MIDDLE)),
+    "pairs that broadcast": (lambda i, k: (i, slice(None), k), (FIRST, LAST)),
+    "all axes": (lambda i, j, k: (i, j, k), (FIRST, MIDDLE, LAST)),
+    "with a number": (lambda i: (i, 2), (FIRST,)),
+    "with a number apart": (lambda i: (i, slice(None), -1), (FIRST,)),
+    "with a slice": (lambda j: (slice(1, None, 2), j, slice(None, None, -1)), (MIDDLE,)),
+    "with new axes": (lambda i: (None, i, None), (FIRST,)),
+    "apart by a new axis": (lambda i, j: (i, None, j), (FIRST, MIDDLE)),
+    "apart by nothing": (lambda i, j, k: (i, j, ..., k), (FIRST, MIDDLE, LAST)),
+    "one index": (lambda i: (i, slice(None)), (ONE,)),
+    "one element": (lambda i, j, k: (i, j, k), (ONE, ONE, ONE)),
+}
+
+
+def layouts(dtype: str) -> dict[str, Any]:
+    x = (9 * RNG.standard_normal(SHAPE)).astype(dtype)
+    return {"C": x, "F": np.asfortranarray(x), "backwards": x[::-1, :, ::-1], "a row": np.broadcast_to(x[0, 0], SHAPE)}
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", KEYS)
+def test_gathered_as_numpy_does(name: str, dtype: str) -> None:
+    key, arrays = KEYS[name]
+    fused = xt.fuse(lambda x, *given: xt.where(x[key(*given)] != 0, x[key(*given)], x[key(*given)]), strict=True)
+    for x in layouts(dtype).values():
+        for _ in range(3):
+            given = [RNG.permutation(one.ravel()).reshape(one.shape) for one in arrays]
+            found = fused(xt.asarray(x), *map(xt.asarray, given))
+            np.testing.assert_array_equal(np.asarray(found), x[key(*given)])
+    assert ("library:" in fused.explained()) == (name == "apart by nothing")
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", KEYS)
+def test_scattered_as_numpy_does(name: str, dtype: str) -> None:
+    """The last one of what is written to one place stays; values broadcast."""
+    key, arrays = KEYS[name]
+    whole = np.zeros(SHAPE)[key(*arrays)].shape
+
+    def function(x: Any, value: Any, *given: Any) -> Any:
+        y = xt.astype(x, x.dtype, copy=True)
+        y[key(*given)] = value
+        return y
+
+    fused = xt.fuse(function, strict=True)
+    for shape in (whole, whole[1:], tuple([1] * len(whole))):
+        value = (9 * RNG.standard_normal(shape)).astype(dtype)
+        for x in layouts(dtype).values():
+            for _ in range(3):
+                found, right = fused(xt.asarray(x), xt.asarray(value), *map(xt.asarray, arrays)), x.copy()
+                right[key(*arrays)] = value
+                np.testing.assert_array_equal(np.asarray(found), right)
+    assert name == "apart by nothing" or "machine code" in fused.explained()
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint16"])
+def test_machine_code_answers_and_indices_outside_are_errors(dtype: str) -> None:
+    """A call with one is made by the function, which says what is wrong; the next ones are answered again."""
+    x, y = RNG.random((20, 3)), RNG.integers(0, 3, 20).astype(dtype)
+    rows = np.arange(20)
+
+    def back(x: Any, y: Any) -> Any:
+        d = xt.astype(x, x.dtype, copy=True)
+        d[xt.arange(20), y] -= 1.0
+        return d[y] / 20.0
+
+    right = x.copy()
+    right[rows, y] -= 1.0
+    fused = xt.fuse(back)
+    for call in range(12):
+        given = xt.asarray(x)
+        if call % 4 == 3:
+            outside = y.copy()
+            outside[call] = 3
+            with pytest.raises(IndexError, match=r"index 3 is out of bounds for axis 1 with size 3"):
+                fused(given, xt.asarray(outside))
+        found = np.asarray(fused(given, xt.asarray(y)))
+        np.testing.assert_array_equal(found, right[y] / 20.0)
+        np.testing.assert_array_equal(np.asarray(given), x)
+    answered = sum(one.dispatched for one in fused._known.values())
+    assert answered > 5
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_function_that_writes_to_its_arguments() -> None:
+    """Statements before the one that fails are done, as in a plain call."""
+    results = []
+    for wrap in (xt.fuse, lambda f: f):
+
+        def update(x: Any, total: Any, rows: Any) -> None:
+            total += 1.0
+            x[rows] += 2.0
+            total += 1.0
+
+        call = wrap(update)
+        x, total = xt.zeros((6, 2)), xt.zeros(())
+        for step in range(8):
+            rows = xt.asarray([0, 2, step if step == 6 else 1])
+            try:
+                call(x, total, rows)
+            except IndexError:
+                assert step == 6
+        results.append((np.asarray(x).copy(), float(total)))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert results[0][1] == results[1][1] == 15.0
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_lies_in_one_memory() -> None:
+    """A value that is a view of what is written is read as it was before."""
+
+    def shifted(x: Any, i: Any) -> Any:
+        y = xt.astype(x, x.dtype, copy=True)
+        y[i] = y[:3]
+        y[i] += y[i]
+        return y
+
+    fused = xt.fuse(shifted)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x, i = rng.random((8, 2)), rng.permutation(8)[:3]
+        right = x.copy()
+        right[i] = right[:3].copy()
+        right[i] += right[i]
+        np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x), xt.asarray(i))), right)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_steps_of_classifiers() -> None:
+    """Losses and gradients by labels, and batches of rows: all of it is answered by machine code."""
+    p, y, i = RNG.random((30, 4)) + 0.1, RNG.integers(0, 4, 30), RNG.integers(0, 30, 8)
+
+    def loss(p: Any, y: Any, i: Any) -> Any:
+        batch, labels = p[i], y[i]
+        return -xnp.log(batch[xnp.arange(8), labels]).mean() + xnp.take(p, labels, axis=1).sum()
+
+    fused = known(loss, *map(xt.asarray, (p, y, i)))
+    picked = p[i]
+    right = -np.log(picked[np.arange(8), y[i]]).mean() + p.take(y[i], axis=1).sum()
+    np.testing.assert_allclose(float(fused(*map(xt.asarray, (p, y, i)))), right, rtol=1e-14)

@@ -88,6 +88,9 @@ NATIVE_FACTOR, NATIVE_FACTORS, FACTORED = 64, 64, 1e-5
 # for each element is the same, or more.
 NATIVE_INDEXED, INDEXED = 1 << 22, 3e-6
 
+# Seconds of one element of a running sum, each of which waits for the one before.
+RUNNING_SECONDS = 1.2e-9
+
 # ---- when a program is compiled
 
 # Seconds that library calls must be expected to have taken for a program before it is worth compiling.

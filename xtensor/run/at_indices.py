@@ -155,10 +155,10 @@ def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[lis
     outer = [Axis(length, tuple(steps)) for length, *steps in zip(own, to[begin:end], *over, strict=True)]
     rest = zip(found.inner, (*to[:begin], *to[end:]), strict=True)
     inner = [Axis(length, (step, by)) for (length, by), step in rest]
-    return _joined(outer, 1 + len(indices)), _joined(inner, 2)
+    return joined(outer, 1 + len(indices)), joined(inner, 2)
 
 
-def _joined(axes: Sequence[Axis], count: int) -> list[Axis]:
+def joined(axes: Sequence[Axis], count: int) -> list[Axis]:
     """Return loops over the same places, fewer where one goes on where another one ends, and two at least."""
     found: list[Axis] = []
     for axis in axes:

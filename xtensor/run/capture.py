@@ -157,6 +157,12 @@ class Called(NamedTuple):
         return getattr(getattr(self.function, "func", None), "packs", False)
 
     @property
+    def runs_along(self) -> int | None:
+        """The axis along which it adds or multiplies up, from the end; None where it does something else."""
+        found: int | None = getattr(getattr(self.function, "func", None), "runs_along", None)
+        return found
+
+    @property
     def indexing(self) -> AtIndices | None:
         """What it does with an array at indices, None where it does something else."""
         function = getattr(self.function, "func", self.function)

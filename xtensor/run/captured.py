@@ -27,6 +27,7 @@ from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
 from .prepare import Builder
 from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
+from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
 from .simplified import simplified, uses
 from .standing import Standing, standing
@@ -108,7 +109,8 @@ class Captured:
             count = times[id(step)]
             if isinstance(step, Called):
                 if self.is_native(step):
-                    by_calls += count * (costs.FACTORED if step.indexing is None else costs.INDEXED)
+                    is_cheap = step.indexing is not None or step.runs_along is not None
+                    by_calls += count * (costs.INDEXED if is_cheap else costs.FACTORED)
                     continue
                 is_native = False
                 by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
@@ -131,7 +133,7 @@ class Captured:
         """Return whether machine code can make a library call. Who calls the function again after an error is told of
         it by the function itself: only then may an index be outside.
         """
-        if can_be_rolled(step) or can_be_packed(step):
+        if can_be_rolled(step) or can_be_packed(step) or can_run(step):
             return True
         if step.indexing is not None:
             return self.may_be_repeated and can_be_indexed(step)
@@ -369,12 +371,14 @@ class _Joined:
         if way.can_fail and not self.captured.may_be_repeated:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
-    def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByLapack:
+    def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:
         """Return how machine code makes a library call. first: whether it is the first one that notes failures."""
         if can_be_rolled(step) or can_be_packed(step):
             return ByCopy.of(step)
         if step.indexing is not None:
             return ByIndex(step, first=first)
+        if step.runs_along is not None:
+            return ByRunning(step)
         takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
         return ByLapack(step.function, takes, gives, first=first)
 

@@ -234,8 +234,21 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
         raise ValueError(expected(name, "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, name) - x.ndim  # from the end (calls/batching.py)
     target = None if dtype is None else canonical(dtype, name)
+    return on(x, name, _Running(name, along, target, include_initial))
 
-    def run(xp: Any, a: Any) -> Any:
-        return getattr(xp, name)(a, axis=along, dtype=target, include_initial=include_initial)
 
-    return on(x, name, run)
+class _Running:
+    """The device library's running sum or product.
+
+    runs_along: the axis, where machine code may do it (run/running.py), which needs the result's dtype and shape to be
+    the array's.
+    """
+
+    __slots__ = ("_options", "_name", "runs_along")
+
+    def __init__(self, name: str, along: int, dtype: DType | None, include_initial: bool) -> None:
+        self._name, self._options = name, {"axis": along, "dtype": dtype, "include_initial": include_initial}
+        self.runs_along = None if include_initial else along
+
+    def __call__(self, xp: Any, a: Any) -> Any:
+        return getattr(xp, self._name)(a, **self._options)

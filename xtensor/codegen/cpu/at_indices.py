@@ -30,7 +30,7 @@ def words_of(count: int) -> list[str]:
     return names
 
 
-def _loop(name: str, body: str) -> str:
+def loop(name: str, body: str) -> str:
     """Return a loop: `body` are the lines for %name."""
     own = name.partition(".")[2]
     return f"""  br label %{name}.begin
@@ -108,7 +108,7 @@ def _moved(indices: str, kind: str, *, gathers: bool) -> str:
   %move.c1 = mul i64 %move.o1, %c.o1
   %move.c = add i64 %move.c0, %move.c1
   %move.a0 = add i64 0, 0
-{places}{_loop("move.i0", _loop("move.i1", element))}"""
+{places}{loop("move.i0", loop("move.i1", element))}"""
 
 
 @cache
@@ -118,8 +118,8 @@ def call_of(indices: str, itemsize: int, *, gathers: bool) -> Code:
     """
     names = words_of(len(indices))
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])
-    checks = _loop("check.o0", _loop("check.o1", "".join([_checked(*one) for one in enumerate(indices)])))
-    moves = _loop("move.o0", _loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers)))
+    checks = loop("check.o0", loop("check.o1", "".join([_checked(*one) for one in enumerate(indices)])))
+    moves = loop("move.o0", loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers)))
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
 {loads}  %before = load i64, ptr %failed

@@ -1,0 +1,58 @@
+"""Running sums and products as machine code: the elements of a row are added up in order, as NumPy does.
+
+A call is told, in words: where the array `x` and the result `y` are, how many rows there are along two axes, how long
+these are, and the bytes from one to the next in each.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .at_indices import OUTER, loop
+from .compile import Code, handmade
+from .mailbox import load
+
+NAMES = ["x", "y", *[f"n.{one}" for one in (*OUTER, "row")]]
+NAMES += [f"{own}.{one}" for own in "xy" for one in (*OUTER, "row")]
+
+# LLVM's types by the characters of dtypes, and its instructions by what is done, of floats and of integers.
+TYPES = {"f": "float", "d": "double", "l": "i64"}
+_INSTRUCTIONS = {"cumulative_sum": ("fadd", "add"), "cumulative_prod": ("fmul", "mul")}
+
+
+def _at(own: str, begin: str, *steps: str) -> str:
+    """Return the lines that find an element, so many steps from where something begins."""
+    lines, place = "", begin
+    for number, step in enumerate(steps):
+        lines += f"  %{own}.by{number} = mul i64 {step}\n"
+        lines += f"  %{own}.at{number} = getelementptr i8, ptr %{place}, i64 %{own}.by{number}\n"
+        place = f"{own}.at{number}"
+    return lines
+
+
+@cache
+def call_of(name: str, char: str) -> Code:
+    """Return the machine code of a function, for numbers of a type."""
+    kind, instruction = TYPES[char], _INSTRUCTIONS[name][char == "l"]
+    rows = "".join([_at(f"{own}.first", own, *[f"%r.{one}, %{own}.{one}" for one in OUTER]) for own in "xy"])
+    elements = "".join([_at(f"{own}.next", f"{own}.first.at1", f"%i, %{own}.row") for own in "xy"])
+    row = f"""{rows}  %first = load {kind}, ptr %x.first.at1, align 1
+  store {kind} %first, ptr %y.first.at1, align 1
+  br label %row.begin
+row.begin:
+  %some = icmp sgt i64 %n.row, 1
+  br i1 %some, label %row, label %row.done
+row:
+  %i = phi i64 [1, %row.begin], [%i.after, %row]
+  %total = phi {kind} [%first, %row.begin], [%sum, %row]
+{elements}  %element = load {kind}, ptr %x.next.at0, align 1
+  %sum = {instruction} {kind} %total, %element
+  store {kind} %sum, ptr %y.next.at0, align 1
+  %i.after = add i64 %i, 1
+  %more = icmp slt i64 %i.after, %n.row
+  br i1 %more, label %row, label %row.done
+row.done:
+"""
+    loads = "".join([load(one, "%words", at, "ptr" if one in "xy" else "i64") for at, one in enumerate(NAMES)])
+    loops = loop("r.o0", loop("r.o1", row))
+    return handmade(f"define void @kernel(ptr %words) {{\nentry:\n{loads}{loops}  ret void\n}}\n")

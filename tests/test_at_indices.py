@@ -12,6 +12,7 @@ from test_dispatch import at_once, known  # noqa: F401 - at_once is a fixture
 import xtensor as xt
 import xtensor.numpy as xnp
 from xtensor.codegen.cpu.compile import host
+from xtensor.plan.costs import NATIVE_INDEXED
 
 pytestmark = pytest.mark.skipif(host() is None, reason="needs llvmlite")
 
@@ -167,6 +168,37 @@ def test_what_lies_in_one_memory() -> None:
         right[i] = right[:3].copy()
         right[i] += right[i]
         np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x), xt.asarray(i))), right)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_indices_that_are_overwritten() -> None:
+    """An array that is written at places which it holds itself: these are those before."""
+
+    def written(x: Any, v: Any) -> Any:
+        y = x + 0
+        y[y] = v
+        return y
+
+    fused = xt.fuse(written, strict=True)
+    for seed in range(4):
+        x, v = np.random.default_rng(seed).permutation(500), np.full(500, 10**14 + seed)
+        right = x.copy()
+        right[x] = v
+        np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x), xt.asarray(v))), right)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_many_single_elements_are_left_to_the_library() -> None:
+    """Which takes less time for them; rows of many elements are machine code, however many there are."""
+    x = np.random.default_rng(0).random((1000, 32))
+    for count, shape, is_native in ((10_000, 1, True), (40_000, 1, False), (40_000, 32, True)):
+        rows = np.random.default_rng(count).integers(0, 1000, count)
+        given = x[:, 0].copy() if shape == 1 else x
+        fused = xt.fuse(lambda x, i: x[i] * 2.0, strict=True)
+        for _ in range(3):
+            found = fused(xt.asarray(given), xt.asarray(rows))
+        np.testing.assert_array_equal(np.asarray(found), given[rows] * 2.0)
+        assert ("library:" not in fused.explained()) == (is_native and found.nbytes <= NATIVE_INDEXED)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -12,6 +12,7 @@ import pytest
 from test_capture import needs_llvm
 
 import xtensor as xt
+from xtensor.autograd.direct import UNKNOWN
 from xtensor.calls.signature import GRADIENT
 
 room = import_module("xtensor.calls.capture")
@@ -282,7 +283,48 @@ def makes_another_leaf() -> Loop:
     return step, lambda: [parameters["w"]]
 
 
+def goes_back_by_another_name() -> Loop:
+    w, back = leaf(COLUMNS), xt.Tensor.backward
+
+    def step(x: Any, y: Any) -> Any:
+        loss = xt.mean((x @ w - y) ** 2)
+        back(loss)
+        return loss.detach()
+
+    return step, with_gradients(w)
+
+
+def reads_by_another_name() -> Loop:
+    w, read = leaf(COLUMNS), xt.Tensor.grad.fget
+    calls: list[Any] = []
+
+    def step(x: Any, y: Any) -> Any:
+        slope = read(w)
+        return xt.sum(y) if slope is None else xt.sum(slope)
+
+    def state() -> list[Any]:
+        calls.append(None)
+        w.grad = w.detach() * len(calls) if len(calls) > 2 else None
+        return [w]
+
+    return step, state
+
+
+def returns_a_view_of_a_leaf() -> Loop:
+    w = leaf(COLUMNS)
+
+    def step(x: Any, y: Any) -> Any:
+        view = w[:4]
+        xt.sum(view * y[:4]).backward()
+        return view
+
+    return step, with_gradients(w)
+
+
 PLAIN = {
+    goes_back_by_another_name: UNKNOWN,
+    reads_by_another_name: UNKNOWN,
+    returns_a_view_of_a_leaf: room.REQUIRES,
     returns_a_graph: room.REQUIRES,
     keeps_the_graph: room.REQUIRES,
     asks_for_another_gradient: room.TRACKED,
@@ -323,7 +365,7 @@ def test_a_captured_step(loop: Callable[[], Loop]) -> None:
 def test_a_step_that_is_not_captured(loop: Callable[[], Loop]) -> None:
     """It gives what plain calls give, and says why."""
     fused = check(loop, strict=False)
-    reasons = [why for why in {GRADIENT, room.REQUIRES, room.TRACKED} if why in fused.explained()]
+    reasons = [why for why in {GRADIENT, UNKNOWN, room.REQUIRES, room.TRACKED} if why in fused.explained()]
     reasons += [fused.why(*batch(0))]
     assert PLAIN[loop] in reasons
 

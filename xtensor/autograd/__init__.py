@@ -34,7 +34,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Load what users call when it is asked for: the steps of a tape, which every call is, need none of it."""
-    if name in ("checking", "transforms"):
+    if name in ("checking", "direct", "transforms"):
         return _import_module(f".{name}", __name__)
     if name not in __all__ and name != "check_grads":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
@@ -44,4 +44,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "check_grads", "checking", "transforms"})
+    return sorted({*globals(), *__all__, "check_grads", "checking", "direct", "transforms"})

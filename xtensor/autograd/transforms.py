@@ -1,11 +1,6 @@
-"""Gradients: transforms of functions, and the same tape used directly.
+"""Gradients: transforms of functions.
 
     >>> xt.grad(lambda x: xt.sum(x**2))(xt.asarray([1.0, 2.0]))
-    Tensor([2., 4.], dtype=float64)
-
-    >>> x = xt.asarray([1.0, 2.0], requires_grad=True)
-    >>> xt.sum(x**2).backward()
-    >>> x.grad
     Tensor([2., 4.], dtype=float64)
 
 Transforms take functions of tensors, or of nested dicts, lists, tuples and dataclasses of them, and nest to any order.
@@ -29,7 +24,7 @@ from ..storage.storage import histories
 from ..tensor.face import Tensor, face
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten, rebuilt
-from .back import Way, beginnings, go_back, leads_elsewhere, walk_back, way_back, whole
+from .back import Way, go_back, leads_elsewhere, walk_back, way_back, whole
 from .rules import Rule, conjugate, first_cotangent, pull_of, xt
 from .tape import (
     BARE,
@@ -41,7 +36,6 @@ from .tape import (
     Output,
     Step,
     active,
-    begin,
     carry,
     is_recording,
     now,
@@ -451,85 +445,6 @@ def hvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> A
 
     found = grad(slope, tuple(range(len(primals))))(*primals)
     return found if len(primals) > 1 else found[0]
-
-
-# ---- the tape used directly
-
-
-def require(x: Tensor, wanted: bool) -> None:
-    """Make a tensor a leaf, or a constant; what `x.requires_grad = wanted` does."""
-    if not isinstance(wanted, bool):
-        raise TypeError(expected("requires_grad", "the value", "be True or False", repr(wanted)))
-    step = step_of(x)
-    if wanted:
-        if x.dtype.kind not in "fc":
-            raise TypeError(expected("requires_grad", "x", "be floating-point", x.dtype))
-        if type(step) is Leaf:
-            step.asked = True
-        elif step is None:
-            begin(x)
-    elif type(step) is Leaf:
-        x._step = None
-    elif step is not None:
-        raise RuntimeError(expected("requires_grad", "x", "be a leaf, to become a constant (or use detach())", step))
-
-
-def is_leaf(x: Tensor) -> bool:
-    """Return whether a tensor is a leaf that was asked for, not one of a transform."""
-    return type(x._step) is Leaf and x._step.asked
-
-
-def set_grad(x: Tensor, value: Tensor | None) -> None:
-    """Replace what a leaf's gradients have added up to; what `x.grad = value` does."""
-    leaf = x._step
-    if type(leaf) is not Leaf:
-        raise RuntimeError(expected("grad", "x", "be a leaf (set requires_grad first)", "another tensor"))
-    if value is not None and (not isinstance(value, Tensor) or (value.shape, value.dtype) != (x.shape, x.dtype)):
-        got = f"{value.dtype} of {value.shape}" if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(expected("grad", "the value", f"be None or a tensor of {x.dtype} and {x.shape}", got))
-    leaf.grad = value
-
-
-def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> None:
-    """Add the gradient of x, or of its inner product with `gradient`, to `.grad` of every leaf it depends on."""
-    step = step_of(x)
-    must = "depend on a tensor that requires a gradient"
-    if step is None:
-        raise RuntimeError(expected("backward", "x", must, "a constant"))
-    if gradient is None:
-        _scalar_seed(x)
-        seed = first_cotangent(x)
-    else:
-        seed = as_tensor(gradient, "backward", "gradient", x)
-        if seed.shape != x.shape:
-            raise ValueError(expected("backward", "gradient", f"have x's shape {x.shape}", f"shape {seed.shape}"))
-        seed = xt.astype(seed, x.dtype, copy=False)
-    leaves = beginnings(step)
-    if not leaves:
-        raise RuntimeError(expected("backward", "x", must, "one that depends on none"))
-    with recording(OFF):
-        found = go_back([(step, seed)], leaves, free=not retain_graph)
-        seen = {id(seed)}
-        for leaf in sorted(found, key=lambda one: one.serial):
-            _accumulate(cast(Leaf, leaf), whole(found[leaf], leaf, seen))
-
-
-def _scalar_seed(x: Tensor) -> None:
-    if x.shape != () or x.dtype.kind != "f":
-        must = "be a real scalar where no gradient is given"
-        raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
-
-
-# How often a gradient was added to a leaf's: a row that does so cannot stand for others (calls/batching.py).
-accumulated = [0]
-
-
-def _accumulate(leaf: Leaf, g: Tensor) -> None:
-    accumulated[0] += 1
-    if leaf.grad is None:
-        leaf.grad = g
-    else:
-        leaf.grad += g
 
 
 # ---- functions with rules of their own

@@ -15,9 +15,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
+from ..autograd.direct import accumulated
 from ..autograd.rules import xt
 from ..autograd.tape import OFF, Saved, Step, carry, is_keeping, now, recording, step_of
-from ..autograd.transforms import accumulated
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of
 from ..base.options import settings
@@ -39,7 +39,8 @@ from .rebound import Contents
 
 if TYPE_CHECKING:
     from ..plan.layouts import Meta
-    from ..run.capture import Called, Capture, Evaluated, Spot
+    from ..run.capture import Capture
+    from ..run.taken_down import Called, Evaluated, Spot
     from .op import Op
 
 # Reductions that find places.
@@ -504,7 +505,7 @@ def _repeated(x: Tensor, rows: int) -> Tensor:
 
 
 def _is_evaluated(step: Evaluated | Called) -> TypeGuard[Evaluated]:
-    from ..run.capture import Evaluated  # which is there where something was captured
+    from ..run.taken_down import Evaluated  # which is there where something was captured
 
     return isinstance(step, Evaluated)
 

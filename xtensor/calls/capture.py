@@ -15,6 +15,7 @@ from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from ..autograd.tape import now
 from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
@@ -365,6 +366,7 @@ class Fused(Dispatched, Generic[P, R]):
         alike = [one.array for one in arrays]
         capture = Capture(blobs, alike, most, deterministic=reach.is_deterministic, handles=reach.handles)
         capture.arithmetic = None if traced is None else traced.arithmetic
+        capture.leaves, capture.since = {x._step for x in holders if type(x) is Tensor}, now()
         with Watch(capture) as watch:
             contents = Contents(holders, reach, tensors)
             try:

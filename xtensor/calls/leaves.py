@@ -70,11 +70,12 @@ class Spent(NamedTuple):
 
 def spent_of(made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Spent]:
     """Return those of some results that are used up. tensors: that were given or found."""
+    owners = {x.owner for x in tensors}
     leaves: dict[Step, int] = {x._step: place for place, x in enumerate(tensors) if type(x._step) is Leaf}
     found = []
     for number, x in enumerate(made):
         step = x._step
-        if step is not None and step.given is None:
+        if step is not None and step.given is None and x.owner not in owners:  # views of leaves must not be written
             known = beginnings(step)
             if known <= leaves.keys():
                 found.append(Spent(number, step.rule, tuple([leaves[leaf] for leaf in known])))

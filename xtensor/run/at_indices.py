@@ -7,6 +7,7 @@ called then, which says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,10 +17,10 @@ from ..codegen.cpu import at_indices as code
 from ..codegen.cpu.compile import host
 from ..plan import costs
 from ..plan.layouts import Meta, Task
-from .capture import Called
 from .factors import FAILED, RESULT
 from .native import Launch, Making
 from .places import NEW, AtIndices, Gather
+from .taken_down import Called
 
 # Sizes of elements that are moved, and arrays of indices that one key may have.
 _SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
@@ -98,7 +99,8 @@ class ByIndex:
         fillings = [(at, *places[name]) for at, name in enumerate(names) if name in places]
         words = [known.get(name, 0) for name in names]
         kinds = "".join([_kind(meta) for meta in self._indices])
-        made = code.call_of(kinds, itemsize, gathers=self._gathers)
+        single = all(axis.length == 1 for axis in inner)
+        made = code.call_of(kinds, itemsize, gathers=self._gathers, single=single)
         return [Launch(made, (1,), len(words), words, fillings)]
 
 
@@ -112,7 +114,7 @@ def can_be_indexed(step: Called) -> bool:
     if isinstance(step.indexing, Gather):
         if values.layout.offset or not values.layout.is_dense(values.dtype.itemsize):
             return False
-    elif step.takes[1].root == step.takes[0].root or values.dtype != base.dtype:
+    elif any(spot.root == step.takes[0].root for spot in step.takes[1:]) or values.dtype != base.dtype:
         return False
     if base.dtype.itemsize not in _SIZES or not 0 < len(indices) <= _MOST_INDICES:
         return False
@@ -123,6 +125,9 @@ def can_be_indexed(step: Called) -> bool:
         return False
     shape = _shape(found, indices)
     if 0 in shape or (isinstance(step.indexing, Gather) and shape != values.shape):
+        return False
+    count = prod(broadcast_shapes(*[meta.shape for meta in indices]))
+    if count > costs.NATIVE_INDICES and prod(shape) < costs.INDEXED_ROWS * count:
         return False
     outer, inner = _loops(found, values, indices)
     return len(outer) == len(inner) == 2

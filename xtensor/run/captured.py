@@ -20,7 +20,7 @@ from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
 from .at_indices import ByIndex, can_be_indexed
-from .capture import Called, Capture, Evaluated, Spot, with_kernels
+from .capture import Capture, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
@@ -31,6 +31,7 @@ from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
 from .simplified import simplified, uses
 from .standing import Standing, standing
+from .taken_down import Called, Evaluated, Spot
 
 
 class Output(NamedTuple):

@@ -15,11 +15,11 @@ from ..codegen.cpu.compile import host
 from ..plan import costs
 from ..plan.layouts import Meta, Task
 from ..plan.program import program
-from .capture import Called, Evaluated, Spot
 from .factors import RESULT
 from .maps import map_launch
 from .native import Launch, Making, Place
 from .simplified import meet
+from .taken_down import Called, Evaluated, Spot
 
 Steps = Sequence[Evaluated | Called]
 

@@ -10,9 +10,9 @@ from ..codegen.cpu.compile import host
 from ..plan import costs
 from ..plan.layouts import Meta, Task
 from .at_indices import Axis, joined
-from .capture import Called
 from .factors import RESULT
 from .native import Launch, Making
+from .taken_down import Called
 
 
 class ByRunning:

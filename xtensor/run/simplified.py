@@ -14,7 +14,7 @@ from ..base.layout import Layout, Shape
 from ..plan.costs import MERGED_STEPS, REGISTERS
 from ..plan.fusion import plan_of
 from ..plan.parts import shown
-from .capture import Called, Evaluated, Spot
+from .taken_down import Called, Evaluated, Spot
 
 Steps = Sequence[Evaluated | Called]
 

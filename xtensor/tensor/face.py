@@ -226,16 +226,16 @@ class Tensor(Operators, Methods):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool) -> None:
-        xt.autograd.transforms.require(self, wanted)
+        xt.autograd.direct.require(self, wanted)
 
     @property
     def grad(self) -> Tensor | None:
         """What backward() has added up for this leaf; None before, and for every other tensor. It can be set."""
-        return getattr(self._step, "grad", None)
+        return xt.autograd.direct.grad_of(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        xt.autograd.transforms.set_grad(self, value)
+        xt.autograd.direct.set_grad(self, value)
 
     def backward(self, gradient: Any = None, *, retain_graph: bool = False) -> None:
         """Add this tensor's gradient to `.grad` of all leaves that it depends on.
@@ -244,7 +244,7 @@ class Tensor(Operators, Methods):
         time. Raises RuntimeError for a constant and a tape that was used up, ValueError for a shape, and
         NotImplementedError for a function without a rule. Source: torch.Tensor.backward.
         """
-        xt.autograd.transforms.backward(self, gradient, retain_graph=retain_graph)
+        xt.autograd.direct.backward(self, gradient, retain_graph=retain_graph)
 
     # ---- what it looks like; attrgetter makes properties that are read at the speed of C
 
@@ -497,7 +497,7 @@ class Tensor(Operators, Methods):
 
         A leaf stays a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
         """
-        leaf = xt.autograd.transforms.is_leaf(self)
+        leaf = xt.autograd.direct.is_leaf(self)
         if not leaf:
             self._refuse_to_leave("pickle", RuntimeError)
         native = self.device.backend.host(self.exported() if protocol >= 5 else self.native())
@@ -508,7 +508,7 @@ class Tensor(Operators, Methods):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """Return a copy: of a leaf another leaf with a copy of its .grad, of any other tensor what copy() gives."""
-        if not xt.autograd.transforms.is_leaf(self):
+        if not xt.autograd.direct.is_leaf(self):
             return self.copy("K")
         copy = self.detach().copy("K")
         copy.requires_grad = True

@@ -88,9 +88,9 @@ def _placed(k: int, char: str) -> str:
 """
 
 
-def _moved(indices: str, kind: str, *, gathers: bool) -> str:
-    """Return the loops over the elements of the indices that were read."""
-    element = f"""  %at.a0 = mul i64 %move.i0, %a.i0
+def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
+    """Return the loops over the elements of the indices that were read, or the only one of each."""
+    at = f"""  %at.a0 = mul i64 %move.i0, %a.i0
   %at.a1 = mul i64 %move.i1, %a.i1
   %at.a01 = add i64 %at.a0, %at.a1
   %at.a = add i64 %at.a01, %move.a{len(indices)}
@@ -98,7 +98,10 @@ def _moved(indices: str, kind: str, *, gathers: bool) -> str:
   %at.c1 = mul i64 %move.i1, %c.i1
   %at.c01 = add i64 %at.c0, %at.c1
   %at.c = add i64 %at.c01, %move.c
-  %a.element = getelementptr i8, ptr %a, i64 %at.a
+"""
+    if single:
+        at = f"  %at.a = add i64 0, %move.a{len(indices)}\n  %at.c = add i64 0, %move.c\n"
+    element = f"""{at}  %a.element = getelementptr i8, ptr %a, i64 %at.a
   %c.element = getelementptr i8, ptr %c, i64 %at.c
   %value = load {kind}, ptr %{"a" if gathers else "c"}.element, align 1
   store {kind} %value, ptr %{"c" if gathers else "a"}.element, align 1
@@ -108,18 +111,18 @@ def _moved(indices: str, kind: str, *, gathers: bool) -> str:
   %move.c1 = mul i64 %move.o1, %c.o1
   %move.c = add i64 %move.c0, %move.c1
   %move.a0 = add i64 0, 0
-{places}{loop("move.i0", loop("move.i1", element))}"""
+{places}{element if single else loop("move.i0", loop("move.i1", element))}"""
 
 
 @cache
-def call_of(indices: str, itemsize: int, *, gathers: bool) -> Code:
+def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code:
     """Return the machine code for elements of a size. indices: the characters of the dtypes of arrays of indices;
-    gathers: whether elements go from `a` to `c`.
+    gathers: whether elements go from `a` to `c`; single: whether there is one for each index.
     """
     names = words_of(len(indices))
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])
     checks = loop("check.o0", loop("check.o1", "".join([_checked(*one) for one in enumerate(indices)])))
-    moves = loop("move.o0", loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers)))
+    moves = loop("move.o0", loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers, single=single)))
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
 {loads}  %before = load i64, ptr %failed

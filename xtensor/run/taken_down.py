@@ -1,0 +1,140 @@
+"""What a captured function does, as a capture takes it down: steps, and the memory that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..graph.node import Node, View
+from ..plan.layouts import Meta
+from ..plan.program import Plan
+from ..plan.trace import Trace
+from ..storage.blob import TBlob
+from ..storage.storage import Native
+from .places import AtIndices, put_back, renewed, selected
+
+
+class Spot(NamedTuple):
+    """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies.
+
+    shifts: by so many places along each axis it is seen rolled (rolls.py), none where it is not.
+    """
+
+    root: int
+    after: int
+    meta: Meta
+    shifts: tuple[int, ...] = ()
+
+
+class Place(NamedTuple):
+    """Where in its owner's memory a root begins, and the bytes that it takes, from `low` up to `high`."""
+
+    root: int
+    begin: int
+    low: int
+    high: int
+
+
+class Root(NamedTuple):
+    """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory.
+    array: bytes of one of NumPy's that a constant is a copy of, and which change no more.
+    """
+
+    argument: int | None
+    constant: TBlob | None
+    nbytes: int
+    array: Native | None = None
+
+
+class Evaluated(NamedTuple):
+    """Nodes that were computed by kernels. spots: of what was given, and of results; into: results that were given."""
+
+    trace: Trace
+    plan: Plan
+    metas: dict[int, Meta]
+    spots: dict[int, Spot]
+    into: tuple[int, ...]
+
+    def whole(self, number: int) -> int:
+        """Return the value whose memory a result lies in."""
+        while True:
+            node = self.trace.values[number]
+            if type(node.op) is not View:
+                return number
+            (whole,) = self.trace.arguments[number]
+            layout = self.metas[whole].layout
+            if node.op.layout(layout, node.dtype.itemsize, **node.params) is None or whole not in self.trace.arguments:
+                return number
+            number = whole
+
+
+class Alike(NamedTuple):
+    """What evaluations of one plan over operands that lie alike have in common. trace: of one of them, without memory;
+    calls: of the library's functions by Python.
+    """
+
+    trace: Trace
+    metas: dict[int, Meta]
+    into: tuple[int, ...]
+    calls: int
+
+    def trace_with(self, values: Iterable[Any]) -> Trace:
+        """Return the trace with the scalars among other values."""
+        both = zip(self.trace.values, values, strict=True)
+        return self.trace.of([own if own is None or type(own) is Node else value for own, value in both])
+
+
+class Called(NamedTuple):
+    """A function of native arrays that was called. takes: what it was given; gives: its results; writes: the memory
+    that it wrote. name: of the public function.
+    """
+
+    function: Callable[..., Any]
+    takes: list[Spot]
+    gives: list[Spot]
+    writes: tuple[int, ...]
+    name: str = ""
+
+    @property
+    def shifts(self) -> tuple[int, ...] | None:
+        """By how many places it rolls each axis of what it takes, None where it does something else (rolls.py)."""
+        found: tuple[int, ...] | None = getattr(getattr(self.function, "func", None), "shifts", None)
+        return found
+
+    @property
+    def packs(self) -> bool:
+        """Whether it copies what it takes in C order, perhaps to another shape."""
+        return getattr(getattr(self.function, "func", None), "packs", False)
+
+    @property
+    def runs_along(self) -> int | None:
+        """The axis along which it adds or multiplies up, from the end; None where it does something else."""
+        found: int | None = getattr(getattr(self.function, "func", None), "runs_along", None)
+        return found
+
+    @property
+    def indexing(self) -> AtIndices | None:
+        """What it does with an array at indices, None where it does something else."""
+        function = getattr(self.function, "func", self.function)
+        return function if isinstance(function, AtIndices) else None
+
+    @property
+    def is_copy_of_view(self) -> bool:
+        """Return whether it copies a view at computed places, or back."""
+        return getattr(self.function, "func", None) in (selected, put_back, renewed)
+
+
+class Shown(NamedTuple):
+    """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view
+    of; places: those; key: that selects it, with ANY for each of them.
+    """
+
+    own: Spot
+    base: Spot
+    places: tuple[Spot, ...]
+    key: tuple[Any, ...]
+
+    def step(self, function: Callable[..., Any], *spots: Spot) -> Called:
+        """Return a call of one of the functions below, which writes the first of two spots."""
+        return Called(partial(function, self.key), [*spots, *self.places], [], (spots[0].root,))

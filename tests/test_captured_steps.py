@@ -11,6 +11,7 @@ from test_dispatch import at_once, by_machine_code, known  # noqa: F401 - at_onc
 
 import xtensor as xt
 import xtensor.numpy as xnp
+from xtensor.calls.dispatch import REMEMBERED
 from xtensor.codegen.cpu.compile import host
 
 pytestmark = pytest.mark.skipif(host() is None, reason="needs llvmlite")
@@ -120,13 +121,17 @@ def test_solutions_are_answered() -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_many_kinds_are_answered() -> None:
-    """A number that is an index makes a kind of its own; machine code knows many of a function."""
-    x = np.random.default_rng(2).random((40, 8))
+    """A number that is an index makes a kind of its own; machine code knows many of a function. Of more than can be
+    remembered, others are forgotten.
+    """
+    x = np.random.default_rng(2).random((80, 8))
     fused = xt.fuse(lambda i, x: x[i].sum() + i)
-    for call in range(400):
-        found = fused(call % 40, xt.asarray(x))
-        np.testing.assert_allclose(float(found), x[call % 40].sum() + call % 40, rtol=1e-14)
-    assert sum(one.dispatched for one in fused._known.values()) > 200
+    for rows in (40, 80):
+        for call in range(12 * rows):
+            found = fused(call % rows, xt.asarray(x))
+            np.testing.assert_allclose(float(found), x[call % rows].sum() + call % rows, rtol=1e-14)
+        assert sum(one.dispatched for one in fused._known.values()) > 200
+        assert len(fused._known) == min(rows, REMEMBERED)
 
 
 def test_arguments_stay_thin() -> None:

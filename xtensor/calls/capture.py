@@ -27,7 +27,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, is_value, small
 from ..tensor.trees import flatten, rebuilt
-from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, Call, Kinds, made_thin
+from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, REMEMBERED, Call, Kinds, made_thin
 from .given import Shared, holds_arrays
 from .known import Known, asks_for_plain_calls
 from .leaves import Spent, spent_of, ways_of
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# Kinds of arguments that one function remembers; of more, the ones used longest ago are forgotten.
-REMEMBERED = 64
 
 # First calls that are not watched after one for which something had to be forgotten that was never used again, and
 # after so many one after the other; after as many again, as many more.

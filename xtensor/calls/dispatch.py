@@ -40,8 +40,9 @@ EXCHANGED_AFTER = 1024
 # as many calls as any other kind.
 SMALL_AFTER, SMALL_ALONE = 8, EXCHANGED_AFTER // 16
 
-# Kinds of one function that machine code asks for.
-MOST_KINDS = 64
+# Kinds of one function that are remembered; the ones used longest ago are forgotten. And those of them that machine
+# code asks for, which stay: fewer, so that there is always one to forget.
+REMEMBERED, MOST_KINDS = 64, 48
 
 
 class Kind:

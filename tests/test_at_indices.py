@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import numpy as np
 import pytest
 from test_dispatch import at_once, known  # noqa: F401 - at_once is a fixture
@@ -150,6 +151,64 @@ def test_a_function_that_writes_to_its_arguments() -> None:
     assert results[0][1] == results[1][1] == 15.0
 
 
+def batches(np: Any) -> tuple[Callable[..., Any], Any]:
+    """Return a step of gradient descent over some rows, and its weights."""
+    rng = numpy.random.default_rng(1)
+    x, y, w = np.asarray(rng.random((50, 4))), np.asarray(rng.random(50)), np.zeros(4)
+
+    def step(rows: Any) -> Any:
+        batch = x[rows]
+        off = batch @ w - y[rows]
+        w[...] = w - 0.1 * (batch.T @ off) / len(rows)
+        return (off * off).mean()
+
+    return step, w
+
+
+def embeddings(np: Any) -> tuple[Callable[..., Any], Any]:
+    """Return a step that changes some rows of a table and reads them again, and the table."""
+    table = np.asarray(numpy.random.default_rng(2).random((50, 3)))
+
+    def step(rows: Any) -> Any:
+        table[rows] -= 0.1 * table[rows[::-1]]
+        return table[rows].sum()
+
+    return step, table
+
+
+def counts(np: Any) -> tuple[Callable[..., Any], Any]:
+    """Return a step that has written before it comes to indices, and what it writes."""
+    seen = np.zeros(51)
+
+    def step(rows: Any) -> Any:
+        seen[50:] += 1.0
+        seen[rows] = seen[rows] + 1.0
+        return seen.sum()
+
+    return step, seen
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(("make", "is_answered"), [(batches, True), (embeddings, True), (counts, False)])
+def test_steps_that_write_to_what_they_are_given(make: Any, is_answered: bool) -> None:
+    """Indices outside are found before anything is written, or by the library; the state is that of plain calls."""
+    (plain, right), (function, state) = make(numpy), make(xnp)
+    fused = xt.fuse(function)
+    for call in range(30):
+        rows = numpy.random.default_rng(call).integers(0, 40, 6)
+        rows[call % 6] = 50 + (call % 7 == 6) * 9 - (call % 7 != 6) * 5
+        errors = []
+        for step, given in ((plain, rows), (fused, xt.asarray(rows))):
+            try:
+                step(given)
+            except IndexError as error:
+                errors.append(str(error))
+        assert len(errors) == 2 * (call % 7 == 6)
+        np.testing.assert_allclose(np.asarray(state), right, rtol=1e-12)
+    answered = sum(one.dispatched for one in fused._known.values())
+    assert (answered > 15) == is_answered
+
+
 @pytest.mark.usefixtures("at_once")
 def test_what_lies_in_one_memory() -> None:
     """A value that is a view of what is written is read as it was before."""
@@ -199,6 +258,21 @@ def test_many_single_elements_are_left_to_the_library() -> None:
             found = fused(xt.asarray(given), xt.asarray(rows))
         np.testing.assert_array_equal(np.asarray(found), given[rows] * 2.0)
         assert ("library:" not in fused.explained()) == (is_native and found.nbytes <= NATIVE_INDEXED)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_masks_without_axes() -> None:
+    """They take none of an array's axes, and are left to the library."""
+
+    def masked(x: Any) -> Any:
+        y = xt.astype(x, x.dtype, copy=True)
+        y[xt.asarray(True)] = x * 2.0
+        y[None, xt.asarray(False)] = 1.0
+        return y
+
+    fused = xt.fuse(masked)
+    for _ in range(4):
+        assert float(fused(xt.asarray(3.0))) == 6.0
 
 
 @pytest.mark.usefixtures("at_once")

@@ -30,6 +30,10 @@ def mismatch(function: str, x1: object, x2: object, why: str) -> str:
     return f"{function}: x1 {x1} and x2 {x2} do not match: {why}"
 
 
+class UntouchedError(LookupError):
+    """A schedule stopped, at an index outside say, before it did anything that is seen: the function can be called."""
+
+
 def prefixed(function: str, error: Exception) -> Exception:
     """Return a library's error as one that begins with our function's name, of the class users expect."""
     text = str(error)

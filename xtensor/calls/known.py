@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.errors import UntouchedError
 from ..base.options import Settings, in_force, settings
 from ..graph.number import Again
 from ..run import executor as run
@@ -136,6 +137,8 @@ class Known:
         with run.turn():
             try:
                 return captured.run(blobs, limits, cells)
+            except UntouchedError:
+                return None
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
                 if captured.may_be_repeated:
                     return None

@@ -24,6 +24,12 @@ class Arena:
         self._held[number] = found
         return found[0]
 
+    def apart(self, nbytes: int) -> int:
+        """Return the bytes from the beginning of the arena to a place that nothing else ever has."""
+        place = self.nbytes
+        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return place
+
     def release(self, number: int) -> None:
         """Take the place of a value back, if it has one."""
         place = self._held.pop(number, None)

@@ -20,7 +20,7 @@ from ..plan.layouts import Meta, Task
 from .factors import FAILED, RESULT
 from .native import Launch, Making
 from .places import NEW, AtIndices, Gather
-from .taken_down import Called
+from .taken_down import Called, Spot
 
 # Sizes of elements that are moved, and arrays of indices that one key may have.
 _SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
@@ -72,12 +72,12 @@ class Selection(NamedTuple):
 
 
 class ByIndex:
-    """A gather or a scatter. first: whether it is the first step of a schedule to note failures."""
+    """A gather or a scatter. Where an index is outside, the driver stops."""
 
-    seconds, aligned, can_fail, kind = 0.0, False, True, "index"
+    seconds, aligned = 0.0, False
 
-    def __init__(self, step: Called, *, first: bool) -> None:
-        self._gathers, self._first = isinstance(step.indexing, Gather), first
+    def __init__(self, step: Called) -> None:
+        self._gathers = isinstance(step.indexing, Gather)
         self._base, self._values, self._indices = _metas(step)
         self._found = cast(Selection, Selection.of(self._base, cast(AtIndices, step.indexing).fixed))
         self.task = Task("gather" if self._gathers else "scatter", 2 * self._values.nbytes)
@@ -89,7 +89,7 @@ class ByIndex:
         names, itemsize = code.words_of(len(self._indices)), self._base.dtype.itemsize
         places = {"a": (0, self._found.offset), "c": (RESULT if self._gathers else 1, 0), "failed": (FAILED, 0)}
         places |= {f"x{k}": (first + k, 0) for k in range(len(self._indices))}
-        known = {"kept": 0 if self._first else -1}
+        known: dict[str, int] = {}
         for name, axis in zip((*code.OUTER, *code.INNER), (*outer, *inner), strict=True):
             known[f"n.{name}"] = axis.length
             others = [f"x{k}" for k in range(len(self._indices))] if name in code.OUTER else ["a"]
@@ -131,6 +131,15 @@ def can_be_indexed(step: Called) -> bool:
         return False
     outer, inner = _loops(found, values, indices)
     return len(outer) == len(inner) == 2
+
+
+def indexed(step: Called) -> list[tuple[Spot, int]]:
+    """Return the arrays of indices of a step, each with the length that bounds them; none of any other step."""
+    arrays = step.takes[1 if step.gives else 2 :]
+    if step.indexing is None or not all([_kind(spot.meta) for spot in arrays]):  # masks take several axes, or none
+        return []
+    found = Selection.of(step.takes[0].meta, step.indexing.fixed)
+    return [] if found is None else [(spot, one[0]) for spot, one in zip(arrays, found.indexed, strict=False)]
 
 
 def _kind(meta: Meta) -> str:

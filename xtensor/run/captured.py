@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
-from .at_indices import ByIndex, can_be_indexed
+from .at_indices import ByIndex, can_be_indexed, indexed
 from .capture import Capture, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
@@ -61,6 +61,43 @@ class Output(NamedTuple):
             whole = arguments[self.argument]
         layout = Layout(self.meta.shape, self.meta.layout.strides, whole.layout.offset + self.after)
         return whole.view(layout, writeable=self.writeable, dtype=self.meta.dtype)
+
+
+class Progress:
+    """What has been done before a step of a captured call, from the first one to the last.
+
+    A step of machine code that finds an index outside cannot say what is wrong: the function is called for that, which
+    is possible as long as nothing has been done that is seen.
+    """
+
+    def __init__(self, captured: Captured) -> None:
+        self._captured = captured
+        self._is_seen = False
+        self._inside: set[tuple[Spot, int]] = set()
+
+    def along(self, steps: Iterable[Evaluated | Called]) -> Iterator[Any]:
+        """Yield steps, and take down what each does when the next one is asked for."""
+        written = self._captured.written_roots
+        for step in steps:
+            yield step
+            if isinstance(step, Called):
+                self._inside |= {one for one in indexed(step) if one[0].root not in written}
+            self._is_seen = self._is_seen or self._does(step)
+
+    def _does(self, step: Evaluated | Called) -> bool:
+        """Return whether a step does something that is seen: writes to an argument, or draws random numbers."""
+        roots = self._captured.roots
+        if isinstance(step, Called):
+            return not step.takes or any([roots[root].argument is not None for root in step.writes])
+        return any([roots[step.spots[number].root].argument is not None for number in step.into])
+
+    def is_native(self, step: Called) -> bool:
+        """Return whether machine code can make a library call, which is the next step."""
+        if can_be_rolled(step) or can_be_packed(step) or can_run(step):
+            return True
+        if step.indexing is not None:
+            return can_be_indexed(step) and (not self._is_seen or self._inside.issuperset(indexed(step)))
+        return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
 
 
 class Captured:
@@ -105,11 +142,11 @@ class Captured:
             return inf, False
         by_calls, by_kernels, runs, largest = by_tape, costs.RUN, 0.0, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
-        is_native = True
-        for step in {id(step): step for step in self.steps}.values():
+        is_native, progress = True, Progress(self)
+        for step in progress.along({id(step): step for step in self.steps}.values()):
             count = times[id(step)]
             if isinstance(step, Called):
-                if self.is_native(step):
+                if progress.is_native(step):
                     is_cheap = step.indexing is not None or step.runs_along is not None
                     by_calls += count * (costs.INDEXED if is_cheap else costs.FACTORED)
                     continue
@@ -129,16 +166,6 @@ class Captured:
         saved = by_calls - by_kernels - beside if largest <= costs.DIRECT_BELOW else inf
         dispatched = costs.DISPATCH + (len(self.results) + len(self.begins)) * costs.DISPATCHED
         return saved, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
-
-    def is_native(self, step: Called) -> bool:
-        """Return whether machine code can make a library call. Who calls the function again after an error is told of
-        it by the function itself: only then may an index be outside.
-        """
-        if can_be_rolled(step) or can_be_packed(step) or can_run(step):
-            return True
-        if step.indexing is not None:
-            return self.may_be_repeated and can_be_indexed(step)
-        return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
 
     def _is_whole(self, spot: Spot) -> bool:
         """Return whether a spot is all of its memory, and no view of some."""
@@ -245,6 +272,7 @@ class _Joined:
         self._again: dict[int, Sequence[Makes | Step]] = {}
         self.builder = Builder(captured.device, limits, len(captured.begins) + len(fixed))
         self.noted: int | None = None
+        self._progress = Progress(captured)
         self._join()
         if self.noted is not None and captured.may_be_repeated:
             self.builder.instruct(Checked(self.builder.arena_word, self.noted, "", []))
@@ -265,7 +293,7 @@ class _Joined:
         for root in (*self.copied, *self.captured.blank):
             if root in first or root in self.own:
                 begun[first.get(root, 0)].append(root)
-        for at, step in enumerate(self.steps):
+        for at, step in enumerate(self._progress.along(self.steps)):
             for root in begun.get(at, ()):
                 self._begin_with(root)
             if isinstance(step, Called):
@@ -344,7 +372,8 @@ class _Joined:
     def _call(self, step: Called) -> None:
         """Enter a call of a function of native arrays."""
         builder = self.builder
-        if self.limits.engine == "llvm" and builder.device.backend is CPU and self.captured.is_native(step):
+        is_generated = self.limits.engine == "llvm" and builder.device.backend is CPU
+        if is_generated and self._progress.is_native(step):
             self._launch(step)
             return
         takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
@@ -359,17 +388,20 @@ class _Joined:
     def _launch(self, step: Called) -> None:
         """Enter a call by machine code. Where that cannot be made again, a factorisation's failure is found at once."""
         builder = self.builder
-        way: Any = self._way(step, first=self.noted is None)
+        way = self._way(step, first=self.noted is None)
         where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, list[Made]()
         for at, spot in enumerate(step.gives, RESULT):
             made += self._make(spot.root, spot.meta)
             where[at] = self.places[spot.root]
-        if way.can_fail:
+        can_fail = isinstance(way, ByLapack) and way.can_fail
+        if can_fail:
             if self.noted is None:
                 self.noted = builder.arena.place(len(self.roots), WORD)
             where[FAILED] = builder.arena_word, self.noted
+        if isinstance(way, ByIndex):
+            where[FAILED] = builder.stop()
         builder.launch(Makes.of(way, self.limits.fast_math)._replace(where=where), made, ())
-        if way.can_fail and not self.captured.may_be_repeated:
+        if can_fail and not self.captured.may_be_repeated:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
     def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:
@@ -377,7 +409,7 @@ class _Joined:
         if can_be_rolled(step) or can_be_packed(step):
             return ByCopy.of(step)
         if step.indexing is not None:
-            return ByIndex(step, first=first)
+            return ByIndex(step)
         if step.runs_along is not None:
             return ByRunning(step)
         takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]

@@ -6,6 +6,7 @@ scalars are filled in by the driver at every run (codegen/cpu/driver.py), from t
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..base.errors import UntouchedError
 from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
@@ -226,8 +228,15 @@ def _rounded(value: Any) -> float:
 # ---- lists of launches
 
 
+# A word that is always 0, where nothing stops the driver.
+_ZERO = np.zeros(1, np.int64)
+_NEVER: int = _ZERO.__array_interface__["data"][0]
+
+
 class Laid:
-    """Launches laid out for the driver, what they are told of values being words of a run. formats: of those words."""
+    """Launches laid out for the driver, what they are told of values being words of a run. formats: of those words;
+    stop: where it is noted that nothing more is to be launched, if there is such a place: a word and bytes after it.
+    """
 
     def __init__(
         self,
@@ -235,8 +244,9 @@ class Laid:
         threads: int,
         nbytes: int,
         formats: Sequence[str],
+        stop: tuple[int, int] | None = None,
     ) -> None:
-        self.nbytes = nbytes
+        self.nbytes, self._stop = nbytes, stop
         used = sorted({told for launch in launches for _, told, _ in launch.fillings if told != SCRATCH})
         self._uses = used if 2 * len(used) < len(formats) else None
         place = {told: at if self._uses is not None else told for at, told in enumerate(used)}
@@ -278,16 +288,22 @@ class Laid:
     def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
         """Run all launches. words: of the run; boxes: of the workers."""
         memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)  # which is kept as long as this runs
+        stop = self._stops(words)
         if self._uses is not None:
             words = [words[told] for told in self._uses]
         # The driver works in the zeros behind the words, which nobody else has.
-        self._call(self._pack(*self._head, *words, base, rest, *boxes))
+        self._call(self._pack(*self._head, stop, *words, base, rest, *boxes))
+
+    def _stops(self, words: Sequence[Any]) -> int:
+        """Return the address of the word that tells the driver to stop."""
+        return _NEVER if self._stop is None else int(words[self._stop[0]]) + self._stop[1]
 
     def standing(self, words: Sequence[Any]) -> tuple[Native, dict[int, int], Any]:
         """Return a run for the driver in memory of its own, where in it words of a run are, and what it works in."""
         memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)
         uses = range(len(words)) if self._uses is None else self._uses
-        run = np.frombuffer(self._pack(*self._head, *[words[told] for told in uses], base, 0), np.int64).copy()
+        told_words = [words[told] for told in uses]
+        run = np.frombuffer(self._pack(*self._head, self._stops(words), *told_words, base, 0), np.int64).copy()
         return run, {told: len(HEAD) + at for at, told in enumerate(uses)}, memory
 
 
@@ -344,7 +360,8 @@ class Makes(NamedTuple):
 class Segment:
     """Kernels that run one after the other without anything else between them: one call of machine code.
 
-    formats: of a run's words, which may become more until the segment is closed.
+    formats: of a run's words, which may become more until the segment is closed. stop: where a kernel notes that it
+    cannot go on, a word of a run and bytes after it; None where none can.
     """
 
     def __init__(self, contract: bool, formats: Sequence[str]) -> None:
@@ -354,6 +371,7 @@ class Segment:
         self._least, self._runs = [inf, inf], count()
         self._young: list[Code] = []
         self._seconds = 0.0
+        self.stop: tuple[int, int] | None = None
 
     def add(self, makes: Makes) -> None:
         """Add a kernel."""
@@ -393,6 +411,11 @@ class Segment:
                 self._alone.run(words)
         else:
             self._watched(words, threads_here())
+        if self.stop is not None:
+            noted = ctypes.c_int64.from_address(words[self.stop[0]] + self.stop[1])
+            if noted.value:
+                noted.value = 0
+                raise UntouchedError
 
     def standing(
         self, words: Sequence[Any], seconds: float, launches: int, nbytes: int
@@ -451,7 +474,7 @@ class Segment:
                 found[id(one)] = one.told(made)
                 scratch.release()
             launches = [launch for one in self._makes for launch in found[id(one)]]
-            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self._formats)
+            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self._formats, self.stop)
         return laid
 
 

@@ -31,7 +31,7 @@ from .columns import ByColumns
 from .cuda_rows import ByRowsThere
 from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
 from .joined import Joint
-from .native import Makes, Segment, packable, scalar_format, scalar_numbers
+from .native import WORD, Makes, Segment, packable, scalar_format, scalar_numbers
 from .rows import ByRows
 from .schedule import Blank, Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
 
@@ -110,6 +110,12 @@ class Builder:
         self._launches: cuda_segment.Segment | None = None
         self._makes: list[Made] = []
         self._drops: list[int] = []
+        self._stop: tuple[int, int] | None = None
+
+    def stop(self) -> tuple[int, int]:
+        """Return where a kernel notes that it cannot go on, a word of a run and bytes after it: the next one, say."""
+        self._stop = self._stop or (self.arena_word, self.arena.apart(WORD))
+        return self._stop
 
     def word(self, form: str = "q", value: Any = 0) -> int:
         """Take another word of a run."""
@@ -165,6 +171,7 @@ class Builder:
         if isinstance(kernel, Makes):
             segment = self._segment = self._segment or Segment(self.limits.fast_math, self.formats)
             segment.add(kernel)
+            segment.stop = self._stop
         else:
             launches = self._launches = self._launches or cuda_segment.Segment(self.device)
             launches.add(kernel)
@@ -214,6 +221,7 @@ class Builder:
             self.placed | lying,
             results,
             tuple(self.waiting),
+            self._stop,
         )
         return Schedule(facts, self.instructions, self.limits, keeps_arena=keeps_arena)
 

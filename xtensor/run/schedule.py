@@ -8,6 +8,7 @@ once for all of them.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -295,7 +296,7 @@ def _name(function: Any) -> str:
     """Return how a function is called that stands inside others."""
     while isinstance(function, partial):
         function = function.func
-    return str(getattr(function, "__qualname__", function)).replace(".<locals>.<lambda>", "")
+    return str(getattr(function, "__qualname__", type(function).__qualname__)).replace(".<locals>.<lambda>", "")
 
 
 Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank | Checked
@@ -324,7 +325,8 @@ class Facts(NamedTuple):
     word of the address of those of one work, and where in the arena they begin. placed: values
     in it that may be asked for as blobs, and where they begin.
     results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
-    the elements of the largest loop.
+    the elements of the largest loop. stop: the word of a run, and bytes after it, where a kernel notes that it cannot
+    go on; None where none can.
     """
 
     device: Device
@@ -337,6 +339,7 @@ class Facts(NamedTuple):
     placed: Mapping[int, tuple[int, Meta]]
     results: Sequence[int]
     waiting: Sequence[tuple[Program, int]]
+    stop: tuple[int, int] | None = None
 
 
 class Schedule:
@@ -422,6 +425,8 @@ class Run:
             words[word] = begin = self.arena.memory.lend()
             word, before = facts.temporaries
             words[word] = begin + before
+        if facts.stop is not None:
+            ctypes.c_int64.from_address(words[facts.stop[0]] + facts.stop[1]).value = 0
 
     def blob(self, number: int) -> TBlob:
         """Return a value that has memory of its own, or is given."""

@@ -24,7 +24,7 @@ LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 class Standing(NamedTuple):
     """A run. begin: the address of its words; driver: that of the driver's code; places: of words of a run that
     instructions are told, where they are in this one; makes: the results, in the order in which they are returned;
-    noted: the address of the word that says that a factorisation failed, 0 where none can; told: the words of this run
+    noted: the address of the word that says that a step failed, 0 where none can; told: the words of this run
     that tell numbers, and what makes them, as bytes, of what is computed of numbers; kept: what must live.
     """
 
@@ -57,6 +57,8 @@ def standing(
         if not isinstance(check, Checked) or check.kind:
             return None
         noted = run.words[check.word] + check.place
+    elif facts.stop is not None:
+        noted = run.words[facts.stop[0]] + facts.stop[1]
     found = kernels.segment.standing(run.words, LONGEST, MOST_LAUNCHES, MOST_BYTES)
     if found is None:
         return None

@@ -20,10 +20,10 @@ _POINTERS = ("a", "c", "failed")
 def words_of(count: int) -> list[str]:
     """Return what a call with so many arrays of indices is told, in order.
 
-    kept: which bits of what was noted before stay. Of an array of indices: where it is, the bytes to the next index,
-    the length of the axis that it selects from, and the bytes from one of its elements to the next.
+    Of an array of indices: where it is, the bytes to the next index, the length of the axis that it selects from, and
+    the bytes from one of its elements to the next.
     """
-    names = [*_POINTERS, "kept", *[f"n.{loop}" for loop in (*OUTER, *INNER)]]
+    names = [*_POINTERS, *[f"n.{loop}" for loop in (*OUTER, *INNER)]]
     names += [f"a.{loop}" for loop in INNER] + [f"c.{loop}" for loop in (*OUTER, *INNER)]
     for k in range(count):
         names += [f"x{k}", *[f"x{k}.{loop}" for loop in OUTER], f"x{k}.length", f"x{k}.step"]
@@ -125,13 +125,9 @@ def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code
     moves = loop("move.o0", loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers, single=single)))
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
-{loads}  %before = load i64, ptr %failed
-  %left = and i64 %before, %kept
-  store i64 %left, ptr %failed
-{checks}{moves}  ret void
+{loads}{checks}{moves}  ret void
 outside:
-  %noted = or i64 %left, 1
-  store i64 %noted, ptr %failed
+  store i64 1, ptr %failed
   ret void
 }}
 """)

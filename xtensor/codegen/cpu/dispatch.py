@@ -281,7 +281,10 @@ define private ptr @launched(ptr %kind, ptr %told) {{
 look:
 {load("failure", "%noted", 0)}\
   %good = icmp eq i64 %failure, 0
-  br i1 %good, label %give, label %drop
+  br i1 %good, label %give, label %failed
+failed:
+  store i64 0, ptr %noted
+  br label %drop
 give:
   %r = call ptr @returned(ptr %kind, ptr %made, ptr %told)
   ret ptr %r

@@ -2,7 +2,8 @@
 
 Python enters it once for a whole list. It is given a run: words of 8 bytes, of which the first say where its other
 parts are (see HEAD). It copies a template of what all kernels are told behind those words, adds to places in it the
-words that differ from run to run - addresses and scalars - and launches the kernels one by one.
+words that differ from run to run - addresses and scalars - and launches the kernels one by one, until one notes that
+it cannot go on.
 
 A kernel's part of the template is a table: where its function's address stands, which may be exchanged for that of
 better code, a function that lets other threads run (or null), the number of shares, and for each of them its mailbox,
@@ -19,8 +20,9 @@ from .mailbox import CALLS, finish_source, load, pause_source, post_source
 
 # The first words of a run: the template and its words; places to fill in and their number, each of which is the word
 # to change, the word of the run to add, and a number to add; where tables begin, as bytes into the template's copy, and
-# their number; where the copy goes, as bytes after the run's first word.
-HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind")
+# their number; where the copy goes, as bytes after the run's first word; where it is noted that nothing more is to be
+# launched.
+HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind", "stop")
 
 # The words of a table before those of its shares, and of a share.
 TABLE_WORDS, SHARE_WORDS = 3, 4
@@ -77,7 +79,7 @@ done:
 
 def _run_source() -> str:
     """Return the function that is called: copy the template, fill it in, launch."""
-    kinds = {"template": "ptr", "places": "ptr", "tables": "ptr"}
+    kinds = {"template": "ptr", "places": "ptr", "tables": "ptr", "stop": "ptr"}
     loads = "".join([load(name, "%run", place, kinds.get(name, "i64")) for place, name in enumerate(HEAD)])
     return f"""define void @kernel(ptr %run) {{
 entry:
@@ -108,10 +110,14 @@ fill:
   %unfilled = icmp ult i64 %p.next, %fillings
   br i1 %unfilled, label %fill, label %launch
 launch:
-  %l = phi i64 [0, %copied], [0, %fill], [%l.next, %launch]
+  %l = phi i64 [0, %copied], [0, %fill], [%l.next, %next]
 {load("begin", "%tables", "%l")}\
   %table = getelementptr i8, ptr %work, i64 %begin
   call void @launch(ptr %table)
+{load("failure", "%stop", 0)}\
+  %stopped = icmp ne i64 %failure, 0
+  br i1 %stopped, label %done, label %next
+next:
   %l.next = add i64 %l, 1
   %unlaunched = icmp ult i64 %l.next, %launches
   br i1 %unlaunched, label %launch, label %done

@@ -246,6 +246,32 @@ def test_indices_that_are_overwritten() -> None:
         np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x), xt.asarray(v))), right)
 
 
+@pytest.mark.usefixtures("at_once")
+def test_arguments_in_one_memory() -> None:
+    """Indices, and values, that lie in the array that is written, or not, as they come as arguments of their own."""
+
+    def written(x: Any, rows: Any, value: Any) -> Any:
+        x[rows] = value
+        x[rows] += 1
+        return xt.sum(x)
+
+    fused = xt.fuse(written)
+    for call in range(24):
+        memory = numpy.random.default_rng(call).permutation(12)
+        others = numpy.random.default_rng(call + 50).permutation(12)
+        results = []
+        for step, wrap in ((written, lambda x: x), (fused, xt.asarray)):
+            own, apart = memory.copy(), others.copy()
+            rows = (own[6:], apart[6:])[call % 2]
+            value = (own[3:9], apart[:6])[call // 2 % 2]
+            try:
+                total = int(step(wrap(own), wrap(rows), wrap(value)))
+            except IndexError:
+                total = -1
+            results.append((total, own.tolist()))
+        assert results[0] == results[1], call
+
+
 @pytest.mark.usefixtures("compiled")
 def test_many_single_elements_are_left_to_the_library() -> None:
     """Which takes less time for them; rows of many elements are machine code, however many there are."""

@@ -106,7 +106,7 @@ class ByIndex:
 
 def can_be_indexed(step: Called) -> bool:
     """Return whether machine code can gather or scatter elements as a step does, which says so by its attributes
-    (standard/indexing.py).
+    (standard/indexing.py), where what it writes is apart from what it reads.
     """
     if step.indexing is None or host() is None:
         return False
@@ -114,7 +114,7 @@ def can_be_indexed(step: Called) -> bool:
     if isinstance(step.indexing, Gather):
         if values.layout.offset or not values.layout.is_dense(values.dtype.itemsize):
             return False
-    elif any(spot.root == step.takes[0].root for spot in step.takes[1:]) or values.dtype != base.dtype:
+    elif values.dtype != base.dtype:
         return False
     if base.dtype.itemsize not in _SIZES or not 0 < len(indices) <= _MOST_INDICES:
         return False

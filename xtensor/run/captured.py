@@ -29,7 +29,7 @@ from .prepare import Builder
 from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
 from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
-from .simplified import simplified, uses
+from .simplified import meet, simplified, uses
 from .standing import Standing, standing
 from .taken_down import Called, Evaluated, Spot
 
@@ -72,32 +72,38 @@ class Progress:
 
     def __init__(self, captured: Captured) -> None:
         self._captured = captured
+        self._written = [spot for step in {id(one): one for one in captured.steps}.values() for spot in _written(step)]
         self._is_seen = False
         self._inside: set[tuple[Spot, int]] = set()
 
     def along(self, steps: Iterable[Evaluated | Called]) -> Iterator[Any]:
         """Yield steps, and take down what each does when the next one is asked for."""
-        written = self._captured.written_roots
+        roots, begin = self._captured.roots, self._captured.begin
         for step in steps:
             yield step
-            if isinstance(step, Called):
-                self._inside |= {one for one in indexed(step) if one[0].root not in written}
-            self._is_seen = self._is_seen or self._does(step)
-
-    def _does(self, step: Evaluated | Called) -> bool:
-        """Return whether a step does something that is seen: writes to an argument, or draws random numbers."""
-        roots = self._captured.roots
-        if isinstance(step, Called):
-            return not step.takes or any([roots[root].argument is not None for root in step.writes])
-        return any([roots[step.spots[number].root].argument is not None for number in step.into])
+            checked = indexed(step) if isinstance(step, Called) else []
+            self._inside |= {one for one in checked if not meet([one[0]], self._written, begin)}
+            draws = isinstance(step, Called) and not step.takes
+            writes = any([roots[spot.root].argument is not None for spot in _written(step)])
+            self._is_seen = self._is_seen or draws or writes
 
     def is_native(self, step: Called) -> bool:
         """Return whether machine code can make a library call, which is the next step."""
         if can_be_rolled(step) or can_be_packed(step) or can_run(step):
             return True
-        if step.indexing is not None:
-            return can_be_indexed(step) and (not self._is_seen or self._inside.issuperset(indexed(step)))
-        return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
+        if step.indexing is None:
+            return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
+        if not can_be_indexed(step) or (self._is_seen and not self._inside.issuperset(indexed(step))):
+            return False
+        # What it reads must not change as it writes.
+        return not step.writes or not meet(step.takes[1:], step.takes[:1], self._captured.begin)
+
+
+def _written(step: Evaluated | Called) -> list[Spot]:
+    """Return what a step writes of what is there before."""
+    if isinstance(step, Called):
+        return [spot for spot in step.takes if spot.root in step.writes]
+    return [step.spots[number] for number in step.into]
 
 
 class Captured:
@@ -166,6 +172,12 @@ class Captured:
         saved = by_calls - by_kernels - beside if largest <= costs.DIRECT_BELOW else inf
         dispatched = costs.DISPATCH + (len(self.results) + len(self.begins)) * costs.DISPATCHED
         return saved, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
+
+    def begin(self, spot: Spot) -> int:
+        """Return where memory began when the call was captured, or some other place apart from all other memory."""
+        argument = self.roots[spot.root].argument
+        begin = APART * -(spot.root + 1) if argument is None else self.begins[argument]
+        return begin + spot.after
 
     def _is_whole(self, spot: Spot) -> bool:
         """Return whether a spot is all of its memory, and no view of some."""
@@ -259,8 +271,8 @@ class _Joined:
     def __init__(self, captured: Captured, limits: Settings, *, folds: bool) -> None:
         self.captured, self.limits, self.roots = captured, limits, captured.roots
         self.own = {spot.root for spot, _ in captured.results}
-        steps = folded(captured.steps, self.own, self._begin) if folds else captured.steps
-        self.steps = simplified(steps, self.own, self._begin)
+        steps = folded(captured.steps, self.own, captured.begin) if folds else captured.steps
+        self.steps = simplified(steps, self.own, captured.begin)
         fixed = {n: one.constant for n, one in enumerate(self.roots) if one.constant is not None}
         self.constants = list(fixed.values())
         places = dict(zip(fixed, range(len(captured.begins), len(captured.begins) + len(fixed)), strict=True))
@@ -352,7 +364,7 @@ class _Joined:
                 where[number] = builder.arena_word, place
                 builder.placed[base + number] = place, step.metas[number]
             self.numbers[root] = base + number
-        begins = {number: self._begin(spot) for number, spot in step.spots.items()}
+        begins = {number: self.captured.begin(spot) for number, spot in step.spots.items()}
         shifts = {number: spot.shifts for number, spot in step.spots.items() if spot.shifts}
         work = Work(step.trace, step.plan, step.metas, leaves, step.into, begins, self.limits, shifts, is_certain=True)
         maker = builder.enter(work, where, leaves, own, keeps_scalars=True, lasting=fresh.values())
@@ -362,12 +374,6 @@ class _Joined:
             self._again[id(step)] = maker.again
         for root, number in fresh.items():
             self.places[root] = maker.where[number]
-
-    def _begin(self, spot: Spot) -> int:
-        """Return where memory began when the call was captured, or some other place apart from all other memory."""
-        argument = self.roots[spot.root].argument
-        begin = APART * -(spot.root + 1) if argument is None else self.captured.begins[argument]
-        return begin + spot.after
 
     def _call(self, step: Called) -> None:
         """Enter a call of a function of native arrays."""

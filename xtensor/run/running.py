@@ -21,7 +21,8 @@ class ByRunning:
     aligned = can_fail = False
 
     def __init__(self, step: Called) -> None:
-        self._name, self._axis, (self._x,), (self._y,) = step.name, step.runs_along, *_metas(step)
+        self._name, self._axis = step.name, step.runs_along
+        self._x, self._y = _metas(step)
         self.task = Task(self._name, 2 * self._y.nbytes)
         self.seconds = self._y.nbytes // self._y.dtype.itemsize * costs.RUNNING_SECONDS
 
@@ -40,7 +41,7 @@ def can_run(step: Called) -> bool:
     """Return whether machine code can add or multiply up as a step does."""
     if step.runs_along is None or host() is None:
         return False
-    (x,), (y,) = _metas(step)
+    x, y = _metas(step)
     is_known = x.dtype.char in code.TYPES and (x.dtype.kind == "f" or x.dtype.itemsize == 8)
     if not is_known or (x.dtype, x.shape) != (y.dtype, y.shape) or not y.nbytes:
         return False
@@ -49,8 +50,10 @@ def can_run(step: Called) -> bool:
     return len(_loops(x, y, step.runs_along)[0]) == 2
 
 
-def _metas(step: Called) -> tuple[list[Meta], list[Meta]]:
-    return [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
+def _metas(step: Called) -> tuple[Meta, Meta]:
+    """Return how the array lies, and the result."""
+    (x,), (y,) = step.takes, step.gives
+    return x.meta, y.meta
 
 
 def _loops(x: Meta, y: Meta, axis: int | None) -> tuple[Sequence[Axis], Axis]:

@@ -158,13 +158,20 @@ def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
     """Return tensordot; of integers as a product of matrices."""
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
-        own, others = _left_out(a.ndim, first), _left_out(b.ndim, second)
-        rows, columns = [a.shape[axis] for axis in own], [b.shape[axis] for axis in others]
-        terms = prod(a.shape[axis] for axis in first)
-        a = a.transpose(*own, *first).reshape(prod(rows), terms)
-        b = b.transpose(*second, *others).reshape(terms, prod(columns))
-        return _multiplied(xp, a, b).reshape(rows + columns)
+        (order, rows), (other, columns), shape = _as_matrices(a.shape, b.shape, first, second)
+        return _multiplied(xp, a.transpose(order).reshape(rows), b.transpose(other).reshape(columns)).reshape(shape)
     return xp.tensordot(a, b, axes=(first, second))
+
+
+def _as_matrices(a: Shape, b: Shape, first: Sequence[int], second: Sequence[int]) -> tuple[Any, Any, Shape]:
+    """Return how operands of tensordot become matrices, by the order of their axes and a shape each, and the shape of
+    the result.
+    """
+    own, others = _left_out(len(a), first), _left_out(len(b), second)
+    rows, columns = tuple([a[axis] for axis in own]), tuple([b[axis] for axis in others])
+    terms = prod([a[axis] for axis in first])
+    one, other = ((*own, *first), (prod(rows), terms)), ((*second, *others), (terms, prod(columns)))
+    return one, other, rows + columns
 
 
 def _is_product_later(x1: Tensor, x2: Tensor) -> bool:
@@ -183,12 +190,9 @@ def _is_packed(layout: Layout, itemsize: int) -> bool:
 
 def _contracted_later(x1: Tensor, x2: Tensor, first: Sequence[int], second: Sequence[int]) -> Tensor:
     """Return tensordot as steps of a captured function: a product of matrices, which is what NumPy makes of it."""
-    own, others = _left_out(x1.ndim, first), _left_out(x2.ndim, second)
-    rows, columns = [x1.shape[axis] for axis in own], [x2.shape[axis] for axis in others]
-    terms = prod([x1.shape[axis] for axis in first])
-    a = xt.reshape(xt.permute_dims(x1, (*own, *first)), (prod(rows), terms))
-    b = xt.reshape(xt.permute_dims(x2, (*second, *others)), (terms, prod(columns)))
-    return cast(Tensor, xt.reshape(matmul(a, b), (*rows, *columns)))
+    (order, rows), (other, columns), shape = _as_matrices(x1.shape, x2.shape, first, second)
+    a, b = xt.reshape(xt.permute_dims(x1, order), rows), xt.reshape(xt.permute_dims(x2, other), columns)
+    return cast(Tensor, xt.reshape(matmul(a, b), shape))
 
 
 class _Product:

@@ -121,13 +121,15 @@ class ChannelSums:
 
     def __init__(self, thin: Thin, sweep: Sweep, images: int, shape: Shape, seconds: float) -> None:
         self._thin, self._sweep, self._images, self._shape = thin, sweep, images, shape
+        last = len(shape) - 3
+        self._order = last + 1, last + 2, last, *range(last)
         self._launches = Launches([self._make], 4, seconds)
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
         totals: Array = np.zeros(self._shape, w.dtype)
         self._launches.run(x, totals, y, bias)
-        w[...] = np.moveaxis(totals, (-3, -2, -1), (2, 0, 1))
+        w[...] = totals.transpose(self._order)
 
     def _make(self, sheet: Sheet) -> list[Launch]:
         wide, lanes = prod(self._shape[-2:]), self._thin.lanes

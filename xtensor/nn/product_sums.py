@@ -2,7 +2,7 @@
 
 x, w and y are as in `contraction`. The terms of the sums are positions. Where channels come last, outputs are the rows
 of the product, and elements of the window its columns. Where they come first, it is the other way round, for outputs
-are packed faster than windows, except for windows of one element. The input is read where it lies, or copied with zeros
+are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read where it lies, or copied with zeros
 around it; with a stride, where channels come first, positions of one residue lie together in the copy.
 """
 
@@ -140,7 +140,7 @@ class _Sums:
         )
         self.copied = 0 if near and inside else prod(len(one.sources) for one in places) * self.channels
         whole = not self.copied and x.shape[3:] == self.outs and x.steps[3:] == c_strides(self.outs, 1)
-        self.turned = not last and not (whole and volume(axes) == 1)
+        self.turned = not last and not (whole and volume(axes) == 1 and self.channels <= self.outputs)
         rows, columns = (self.inner, self.outputs) if self.turned else (self.outputs, self.inner)
         self.row = prod(self.outs[1:])
         self.count = even(x.shape[0], TERMS // self.positions or 1)

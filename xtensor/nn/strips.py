@@ -210,7 +210,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
         own = _last_weights(y.dtype, outputs, channels, axes, lies)
         room = _room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
-        beside = outputs * (room.strip * room.wide + own.lanes) * lies.turned[1]
+        beside = own.registers * own.lanes * (room.strip * room.wide + own.lanes)
     views = View(x, X, bases[0]), View(y, Y, bases[1])
     sweep = _Sweep(room, *views, axes, depth, outputs, lies.turned[1])
     lanes = min(len(y), LANES) if groups < LANES else 1
@@ -369,10 +369,6 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
     depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
 
-    def taken(size: tuple[int, int]) -> int:
-        number, block = size
-        return number * block + number * (1 + (not wide and outputs % (number * lanes) > 0)) + 1
-
     def cost(size: tuple[int, int]) -> float:
         number, block = size
         in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
@@ -380,10 +376,9 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
 
     blocks = [n for n in range(1, min(TERMS[wide], depth) + 1) if run in (depth, run // n * n)]
     numbers = range(1, OUTPUT_REGISTERS[wide] + 1)
-    sizes = [size for size in product(numbers, blocks) if taken(size) <= REGISTERS_THERE[wide]]
+    sizes = [size for size in product(numbers, blocks) if prod(size) + min(size) < REGISTERS_THERE[wide]]
     number, block = min(sizes, key=cost)
-    whole = outputs % (number * lanes) == 0
-    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned, 1, whole)
+    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
 
 
 @lru_cache(256)

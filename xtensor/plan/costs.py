@@ -349,8 +349,9 @@ FEW, GROUPED = 4, 16
 # Registers, sums in them, and the most registers of outputs, by whether these are of 64 bytes. The most elements of a
 # window whose sums the gradient has at a time, and windows whose elements share places of the nearest cache, which are
 # so many bytes apart. (Caches of processors with AVX-512 have 12 such places: 14 windows of 64 channels, and 12 of 1024
-# instead of 8, take .93 to .95 of the time of 12 and 8.)
-REGISTERS_THERE, SUMS, OUTPUT_REGISTERS = (16, 32), (12, 28), (2, 3)
+# instead of 8, take .93 to .95 of the time of 12 and 8. With AVX2, 4 registers of outputs instead of 2: 3x3 from 3
+# channels to 32, which come last, .79, 5x5 of 32 .93.)
+REGISTERS_THERE, SUMS, OUTPUT_REGISTERS = (16, 32), (12, 28), (4, 3)
 TERMS, WAYS, WAY_BYTES = (12, 14), (8, 12), 4096
 
 # Bytes of outputs of a gradient's strip that are read for each block of a window, from the nearest cache.

@@ -25,43 +25,65 @@ def weights_first_kernel(own: Strip) -> Code:
 class _Weights(_Text):
     """The text of the gradient of weights: the sums of a strip, added to those in memory."""
 
-    def _computed(self) -> Iterator[str]:
-        if self.own.turned[1]:
-            yield from self.loop("turn", "r.t", "%row.count", self._turned_row())
-        yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.registers * self.lanes)
-
-    def _turned_row(self) -> Iterator[str]:
-        """Yield the copy of a row of outputs, turned."""
-        yield "  %turn.number = add i64 %begins.this, %r.t"
-        yield from self.words("%turn.number", "y.rows", way="turn.")
-        yield "  %turn.at = add i64 %turn.y.rows.this, %col"
-        yield f"  %y.turn = getelementptr {self.kind}, ptr %y.n, i64 %turn.at"
-        yield from self._row_aside("to.turn", "%r.t")
-        places = self.loop("turn.places", "t.y", "%positions", self._turned_places(), step=self.lanes)
-        yield from self.loop("turn.outputs", "o.t", "%outputs", places, step=self.lanes)
-
-    def _turned_places(self) -> Iterator[str]:
-        yield "  %left.t = sub i64 %positions, %t.y\n  %left.o = sub i64 %outputs, %o.t"
-        yield from first_lanes(self.form, "mask.t", "%left.t")
-        yield f"  %y.place = getelementptr {self.kind}, ptr %y.turn, i64 %t.y"
-        yield from self.far("y.square", "%y.place", "%o.t", "%y.step")
-        yield f"  %to.output = getelementptr {self.kind}, ptr %to.turn, i64 %o.t"
-        yield from self.far("aside.square", "%to.output", "%t.y", "%outputs")
-        yield from self._square(("%y.square", "%y.step"), "%mask.t", "%left.o", ("%aside.square", "%outputs"), "y")
-
-    def _row_aside(self, name: str, number: str) -> Iterator[str]:
-        """Yield what makes a pointer to a row of turned outputs."""
-        yield f"  %{name}.place = mul i64 {number}, %wide"
-        yield from self.far(name, "%sums", f"%{name}.place", "%outputs")
+    @property
+    def panel(self) -> int:
+        return self.own.registers * self.lanes
 
     @property
     def y_step(self) -> str:
         return "1" if self.own.turned[1] else "%y.step"
 
+    def _computed(self) -> Iterator[str]:
+        yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
+
     def _some(self) -> Iterator[str]:
         yield from self._masks("%o", "%outputs")
-        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o"
+        yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
+        yield "  %some.o = call i64 @llvm.smin.i64(i64 %left.o, i64 " + f"{self.panel})"
+        yield from self.loop("aside", "r.a", "%row.count", self._row_aside())
         yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
+
+    # -- outputs, some registers of which lie side by side for all elements of a window: where they lie in y, a power of
+    # two bytes apart, they would push each other out of the nearest cache
+
+    def _row_aside(self) -> Iterator[str]:
+        """Yield the copy of some outputs of a row; registers that there are no outputs for have any numbers."""
+        yield "  %aside.number = add i64 %begins.this, %r.a"
+        yield from self.words("%aside.number", "y.rows", way="aside.")
+        yield f"  %aside.col = mul i64 %col, {self.y_step}\n  %aside.at = add i64 %aside.y.rows.this, %aside.col"
+        yield f"  %y.row = getelementptr {self.kind}, ptr %y.n, i64 %aside.at"
+        yield from self._aside("to.row", "%r.a")
+        if self.own.turned[1]:
+            places = self.loop("aside.places", "p.a", "%positions", self._turned_places(), step=self.lanes)
+            yield from self.loop("aside.turn", "o.a", "%some.o", places, step=self.lanes)
+        else:
+            yield f"  %y.some = getelementptr {self.kind}, ptr %y.row, i64 %o"
+            yield from self.loop("aside.places", "p.a", "%positions", self._place_aside())
+
+    def _turned_places(self) -> Iterator[str]:
+        yield "  %left.p = sub i64 %positions, %p.a\n  %left.a = sub i64 %some.o, %o.a\n  %o.all = add i64 %o, %o.a"
+        yield from first_lanes(self.form, "mask.p", "%left.p")
+        yield f"  %y.place = getelementptr {self.kind}, ptr %y.row, i64 %p.a"
+        yield from self.far("y.square", "%y.place", "%o.all", "%y.step")
+        yield f"  %aside.output = getelementptr {self.kind}, ptr %to.row, i64 %o.a"
+        yield from self.far("aside.square", "%aside.output", "%p.a", self.panel)
+        yield from self._square(("%y.square", "%y.step"), "%mask.p", "%left.a", ("%aside.square", str(self.panel)), "y")
+
+    def _place_aside(self) -> Iterator[str]:
+        yield from self.far("y.place", "%y.some", "%p.a", "%y.step")
+        yield from self.far("to.place", "%to.row", "%p.a", self.panel)
+        for v in range(self.own.registers):
+            for name in ("y.place", "to.place"):
+                yield f"  %{name}{v} = getelementptr {self.kind}, ptr %{name}, i64 {v * self.lanes}"
+            yield _masked_load(self.form, f"%y.in{v}", f"%y.place{v}", f"%mask{v}")
+            yield f"  store {self.vector} %y.in{v}, ptr %to.place{v}, align {self.form.itemsize}"
+
+    def _aside(self, name: str, row: str) -> Iterator[str]:
+        """Yield what makes a pointer to where the outputs of a row lie aside."""
+        yield f"  %{name}.place = mul i64 {row}, %wide"
+        yield from self.far(name, "%sums", f"%{name}.place", self.panel)
+
+    # -- sums
 
     def _terms(self) -> Iterator[str]:
         """Yield what is done for some elements of a window; where these are the last, some of them come again."""
@@ -81,25 +103,17 @@ class _Weights(_Text):
             yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
 
     def _row(self) -> Iterator[str]:
-        yield from self._at_row()
+        yield from self.far("room.r", "%room", "%r", "%room.step")
         yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
-        turned = self.own.turned[1]
-        if turned:
-            yield from self._row_aside("aside", "%r")
-        yield f"  %y.o = getelementptr {self.kind}, ptr {'%aside' if turned else '%y.r'}, i64 %o"
+        yield from self._aside("y.o", "%r")
         carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
         carried += [(f"old{t}.{v}", self.vector, f"%row{t}.{v}", f"%sum{t}.{v}") for t, v in self.cells]
         yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
 
     def _one(self) -> Iterator[str]:
-        yield from self._registers("y", "%y.p")
-        for t in range(self.own.block):
-            yield from self.spread(f"x{t}", "%x.p", t)
-            for v in range(self.own.registers):
-                yield self.multiply_add(f"%sum{t}.{v}", f"%x{t}.all", f"%y{v}", f"%old{t}.{v}")
+        yield from self._crossed("y", "%y.p", "x", [self.spread(f"x{t}", "%x.p", t) for t in range(self.own.block)])
         yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
-        step = "%outputs" if self.own.turned[1] else "%y.step"
-        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {step}"
+        yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {self.panel}"
 
 
 class _WeightsFirst(_Text):

@@ -2,8 +2,9 @@
 
 x, w and y are as in `contraction`. The terms of the sums are positions. Where channels come last, outputs are the rows
 of the product, and elements of the window its columns. Where they come first, it is the other way round, for outputs
-are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read where it lies, or copied with zeros
-around it; with a stride, where channels come first, positions of one residue lie together in the copy.
+are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read where it lies,
+or copied with zeros around it; with a stride, where channels come first, positions of one residue lie together in the
+copy.
 """
 
 from __future__ import annotations

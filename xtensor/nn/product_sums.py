@@ -2,7 +2,7 @@
 
 x, w and y are as in `contraction`. The terms of the sums are positions. Where channels come last, outputs are the rows
 of the product, and elements of the window its columns. Where they come first, it is the other way round, for outputs
-are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read where it lies,
+are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read in place,
 or copied with zeros around it; with a stride, where channels come first, positions of one residue lie together in the
 copy.
 """

@@ -85,3 +85,6 @@ def test_at_random_and_beside_multiples(dtype: str) -> None:
         compare(multiples + np.array(beside).astype(dtype), b)
     for one in (3, 7, 1000, 12345, 2**31 - 1):
         compare(a, one)
+    few = np.array(17 if np.dtype(dtype).itemsize == 8 else 1).astype(dtype)  # dividends of up to 47 bits, of 64
+    for divisors in (b, b >> few, 3, 365, 2**31 - 1):
+        compare(a >> few, divisors)

@@ -7,13 +7,29 @@ or conversion is undefined, NaN and signed zeros come out as NumPy's do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...base.dtypes import DType
 from . import math as vecmath
-from .vector import Vector, absolute, bits, ceil, convert, copysign, floor, rint, select, sqrt, trunc
+from .vector import (
+    Vector,
+    absolute,
+    bits,
+    ceil,
+    convert,
+    copysign,
+    floor,
+    fma,
+    from_bits,
+    magic,
+    rint,
+    select,
+    sqrt,
+    trunc,
+)
 
 BOOL = np.dtype(bool)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -92,11 +108,12 @@ def _floating(a: Vector) -> Vector:
 class Divisor(NamedTuple):
     """What division by integers needs of the divisor alone.
 
-    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. inverse: 1 / size in floating point, a
-    little too large for up to 32 bits, a little too small for 64.
+    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. floating: that in floating point. inverse:
+    1 / floating, a little too large for up to 32 bits, a little too small for 64.
     """
 
     size: Vector
+    floating: Vector
     inverse: Vector
 
 
@@ -108,7 +125,8 @@ def divisor(b: Vector) -> Divisor:
         b = convert(magnitude(b), UINT64)
     size = select(b == 0, splat(b, 1), b)
     wide, factor = _DIVISION[b.dtype.itemsize]
-    return Divisor(size, (1.0 / convert(size, wide)) * factor)
+    floating = convert(size, wide)
+    return Divisor(size, floating, (1.0 / floating) * factor)
 
 
 # By bytes of the integers: the floating dtype that divides them, and by how much the inverse is too large or small.
@@ -125,28 +143,59 @@ def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
     known = b.writer.divisors.get(b.name) or divisor(b)
     wide = known.inverse.dtype
     exact = convert(a, wide) * known.inverse
-    quotient = convert(convert(exact, INT32 if wide == FLOAT32 else INT64), a.dtype)
+    quotient = convert(convert(exact, INT32) if wide == FLOAT32 else whole(trunc(exact)), a.dtype)
     rest = a - quotient * known.size
     if a.dtype.kind == "u":
         return quotient, rest, splat(a, False, BOOL)
     return quotient, rest, (rest != 0) & ((rest ^ b) < 0)
 
 
+def whole(x: Vector) -> Vector:
+    """Return float64 that are integers of less than 2^51 as int64, which AVX2 has no instruction for."""
+    return bits(x + magic(x)) - bits(splat(x, magic(x)))
+
+
+# Dividends of so many bits, of 64, are divided in float64, where quotients are too small by 1 at most.
+NARROW = 48
+
+
 def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64.
+    """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64."""
+    known = b.writer.divisors.get(b.name) or divisor(b)
+    a = convert(magnitude(a), UINT64)
+    wide, narrow = partial(_divided_far, a, known), partial(_divided_narrow, a, known)
+    return *a.writer.branch_any((a >> NARROW) != 0, wide, narrow), known.size
+
+
+def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
+    """Return quotient and rest of any numbers.
 
     The inverse is too small by a factor 1 - e with 2^-51 < e < 2^-49, so both steps stay at or below the quotient: the
     first leaves a rest below |b| + 2^15, the second one below 2 |b|.
     """
-    size, inverse = b.writer.divisors.get(b.name) or divisor(b)
-    a = convert(magnitude(a), UINT64)
-    first = convert(convert(a, FLOAT64) * inverse, UINT64)
+    size = known.size
+    first = convert(convert(a, FLOAT64) * known.inverse, UINT64)
     rest = a - first * size
-    second = convert(convert(rest, FLOAT64) * inverse, UINT64)
+    second = convert(convert(rest, FLOAT64) * known.inverse, UINT64)
     rest = rest - second * size
     over = rest >= size
     quotient = first + second
-    return select(over, quotient + 1, quotient), select(over, rest - size, rest), size
+    return select(over, quotient + 1, quotient), select(over, rest - size, rest)
+
+
+def _divided_narrow(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
+    """Return quotient and rest of dividends of up to NARROW bits: all that is computed of them in float64 is exact.
+
+    A divisor of more bits may be rounded, and is still more than they are.
+    """
+    zero = splat(a, 2.0**52, FLOAT64)
+    exact = from_bits(a | bits(zero), FLOAT64) - zero
+    quotient = trunc(exact * known.inverse)
+    rest = fma(-quotient, known.floating, exact)
+    over = rest >= known.floating
+    quotient = select(over, quotient + 1.0, quotient)
+    rest = select(over, rest - known.floating, rest)
+    return convert(whole(quotient), UINT64), convert(whole(rest), UINT64)
 
 
 def floor_divide(a: Vector, b: Vector) -> Vector:

@@ -43,7 +43,7 @@ def vector(seed: int = 0, n: int = N, dtype: Any = np.float64) -> xt.Tensor:
 
 def answered(function: Any) -> int:
     """Return how many calls machine code has answered."""
-    return sum(known.dispatched for known in function._known.values())
+    return sum(one.dispatched for known in function._known.values() for one in known.ways())
 
 
 def by_machine_code(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -387,6 +387,42 @@ def test_numbers_that_are_compared() -> None:
     for k in (0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 0.5, 4.0, 1.0, 9.0, 2.0, 2.25):
         np.testing.assert_allclose(fused(vector(), k).numpy(), f(vector(), k).numpy(), rtol=1e-14)
     assert answered(fused)
+
+
+def test_remainders_as_indices() -> None:
+    """A counter that is reduced to one of few numbers leads to as many kinds, all of which machine code answers."""
+
+    class Ring:
+        def __init__(self) -> None:
+            self.at, self.x = -7, vector(3)
+
+        def step(self, k: int) -> tuple[Any, int]:
+            self.at += 1
+            self.x *= 1.5
+            return self.x[self.at % 4] + self.x[k & 1], 10 * (1 - k % 3)
+
+    fused, ring, plain = xt.fuse(Ring.step), Ring(), Ring()
+    for k in range(300):
+        value, number = fused(ring, 7 * k)
+        expected, other = plain.step(7 * k)
+        assert (float(value), number, ring.at) == (float(expected), other, plain.at)
+    ways = [one for known in fused._known.values() for one in known.ways()]
+    assert len(ways) <= 1 + 4 * 2 * 3
+    before = answered(fused)
+    for k in range(48):
+        fused(ring, 7 * k)
+    assert answered(fused) == before + 48
+
+
+def test_remainders_of_many_values() -> None:
+    """Values that are not few are constants of kinds, as others that are asked for."""
+    fused, x = xt.fuse(lambda x, n: x[n % 40] + x[n // 2 % 3]), vector()
+    for n in (*range(-60, 60), 7, 8.0, True):
+        if type(n) is float:
+            with pytest.raises(IndexError):
+                fused(x, n)
+        else:
+            assert float(fused(x, n)) == float(x[n % 40] + x[n // 2 % 3])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, np.complex128])

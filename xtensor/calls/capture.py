@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from functools import partial, update_wrapper
-from itertools import count
 from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -47,8 +46,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # First calls that are not watched after one for which something had to be forgotten that was never used again, and
-# after so many one after the other; after as many again, as many more.
-UNWATCHED, IN_A_ROW = 15, 8
+# after so many one after the other; after as many again, twice as many, up to the third number.
+UNWATCHED, IN_A_ROW, MOST_UNWATCHED = 15, 8, 15 << 10
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
 # arguments that came last, and came twice, or it cannot be captured; and with any arguments where it was refused twice
@@ -117,7 +116,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._strict = strict
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], Known] = {}
-        self._uses = self._unwatched = self._not_looked_up = 0
+        self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = 0
         self._steps, self._seconds = steps, 0.0
         self._last: Known | None = None
         self._plain: Settings | None = None
@@ -160,6 +159,7 @@ class Fused(Dispatched, Generic[P, R]):
                     break
             else:
                 self._not_looked_up -= 1
+                self._unwatched -= 1
                 return self._function(*args)
         if self._shares or (watchers and watching() is not None):
             shared = Shared.of(args, kwargs)
@@ -193,6 +193,7 @@ class Fused(Dispatched, Generic[P, R]):
             return self._first_call(found, args, kwargs)
         known.used = self._uses = self._uses + 1
         known.uses += 1
+        self._new_in_a_row = 0
         results = known.results(blobs, cells)
         if results is not None:
             if known.is_to_be_told() and not arrays and (mask or not cells):  # before anything is put elsewhere
@@ -315,6 +316,7 @@ class Fused(Dispatched, Generic[P, R]):
         """
         self._unwatched -= 1
         if (self._unwatched >= 0 and not self._strict) or asks_for_plain_calls(settings()):
+            self._plain, self._not_looked_up = settings(), max(min(self._unwatched, NOT_LOOKED_UP), 0)
             return self._function(*args, **kwargs)
         for other, known in reversed(list(self._known.items())) if found[5] else ():
             if known.is_long and differing(found[0], other, found[5]):
@@ -342,7 +344,7 @@ class Fused(Dispatched, Generic[P, R]):
         if known.reason != DISTURBED and not disturbed:
             self._remember(signature, known)
         if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
-            self._new, self._unwatched = COUNTS, UNWATCHED * self._in_a_row()
+            self._new, self._unwatched = COUNTS, max(self._unwatched, UNWATCHED * self._new_in_a_row)
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)
@@ -420,12 +422,9 @@ class Fused(Dispatched, Generic[P, R]):
             wasted = int(forgotten.used == forgotten.made)
         known.used = known.made = self._uses = self._uses + 1
         self._known[signature] = known
-        self._unwatched = UNWATCHED * max(wasted, self._in_a_row() // IN_A_ROW)
-
-    def _in_a_row(self) -> int:
-        """Return how many kinds came last one after the other, none of which has been used again."""
-        made = {one.made for one in list(self._known.values()) if one.used == one.made}
-        return next(row for row in count() if self._uses - row not in made)
+        self._new_in_a_row += 1
+        doubled = min(2 ** (self._new_in_a_row // IN_A_ROW) // 2, MOST_UNWATCHED // UNWATCHED)
+        self._unwatched = UNWATCHED * max(wasted, doubled)
 
 
 class Watch:

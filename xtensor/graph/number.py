@@ -3,7 +3,7 @@
 In a call that is traced such a number is a Number: it does what the number does, and what is computed of it is taken
 down. It is an operand of nodes as numbers are. Who compares it goes on with the outcome, on which later calls depend.
 Who asks for its value - to format it, as a length or an index, for a library - makes it a constant of this kind of
-calls.
+calls; where it is one of few, as a remainder is, it is compared with that value instead.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from gc import get_referents
+from math import prod
 from threading import get_ident
 from types import BuiltinFunctionType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-# The types of such numbers; steps that are taken down at most, and objects behind a function that are looked through.
+# The types of such numbers; steps that are taken down at most, values of a number that are told from each other, and
+# objects behind a function that are looked through.
 KINDS = (int, float)
-MOST_STEPS, MOST_OBJECTS = 256, 4096
+MOST_STEPS, MOST_VALUES, MOST_OBJECTS = 256, 16, 4096
 
 
 class Step(NamedTuple):
@@ -47,6 +49,7 @@ class Arithmetic:
         self.asked: set[int] = set()
         self._thread: int | None = get_ident()
         self._origins = [frozenset((cell,)) for cell in range(len(values))]
+        self._few: dict[int, int] = {}  # how many values a cell may have, where these are few
 
     @property
     def is_open(self) -> bool:
@@ -69,6 +72,8 @@ class Arithmetic:
         self.cells.append(value)
         self._origins.append(self._origin(cells))
         self._enter(Step(function, cells, len(self.cells) - 1, type(value)))
+        if type(value) is int:
+            self._count(function, operands)
         return Number(self, len(self.cells) - 1)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
@@ -80,9 +85,24 @@ class Arithmetic:
 
     def ask(self, cell: int) -> Any:
         """Return a value that all that follows depends on."""
-        if self.is_open:
+        value = self.cells[cell]
+        if self.is_open and cell in self._few:
+            self._enter(Step(operator.eq, self._cells_of((Number(self, cell), value)), None, True))
+        elif self.is_open:
             self.asked |= self._origins[cell]
-        return self.cells[cell]
+        return value
+
+    def _count(self, function: Callable[..., Any], operands: Sequence[Any]) -> None:
+        """Note how many values the last cell may have, where these are few."""
+        by = operands[-1]
+        if function is operator.mod and type(by) is int:
+            number = abs(by)
+        elif function is operator.and_ and type(by) is int and by >= 0:
+            number = by + 1
+        else:
+            number = prod([self._few.get(one.cell, MOST_VALUES + 1) for one in operands if type(one) is Number])
+        if number <= MOST_VALUES:
+            self._few[len(self.cells) - 1] = number
 
     def ask_within(self, function: Callable[..., Any]) -> None:
         """Ask for all Numbers that a function has bound, as it cannot be told others."""

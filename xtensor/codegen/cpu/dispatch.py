@@ -331,10 +331,18 @@ no:
 
 
 def _method(at: Offsets) -> str:
-    """Return the method that Python calls, with any arguments."""
+    """Return the method that Python calls, with any arguments.
+
+    A kind that fits may find, by its numbers, that it is none: the next one that fits is asked then. All are looked for
+    anew, as what runs in Python meanwhile may change them.
+    """
     return f"""
 define private ptr @dispatch(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
+entry:
 {given("ndarray", "observers", "PyErr_Occurred", "Py_IncRef", "Py_DecRef")}\
+  br label %look
+look:
+  %passed = phi i64 [0, %entry], [%passed.n, %anew]
 {load("kinds", "%x", at.dispatched, "ptr")}\
   %unset = icmp eq ptr %kinds, null
   br i1 %unset, label %long, label %set
@@ -345,14 +353,20 @@ set:
   br label %try
 try:
   %kind = phi ptr [%first, %begin], [%following, %other]
+  %to.pass = phi i64 [%passed, %begin], [%left, %other]
   %suits = call i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names)
-  br i1 %suits, label %launch, label %other
+  br i1 %suits, label %fitting, label %other
+fitting:
+  %fewer = sub i64 %to.pass, 1
+  %is.next = icmp eq i64 %to.pass, 0
+  br i1 %is.next, label %launch, label %other
 other:
+  %left = phi i64 [%to.pass, %try], [%fewer, %fitting]
 {load("following", "%kind", HEAD.index("next"), "ptr")}\
   %last = icmp eq ptr %following, null
   br i1 %last, label %long, label %try
 launch:
-{load("itself", "%kind", HEAD.index("itself"), "ptr")}\
+{word("compute", kind="ptr")}{load("itself", "%kind", HEAD.index("itself"), "ptr")}\
   call void %Py_IncRef(ptr %itself)
   %r = call ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names)
   call void %Py_DecRef(ptr %itself)
@@ -363,7 +377,13 @@ give:
 ask:
   %raised = call ptr %PyErr_Occurred()
   %unraised = icmp eq ptr %raised, null
-  br i1 %unraised, label %long, label %fail
+  br i1 %unraised, label %declined, label %fail
+declined:
+  %tells = icmp ne ptr %compute, null
+  br i1 %tells, label %anew, label %long
+anew:
+  %passed.n = add i64 %passed, 1
+  br label %look
 long:
   %l = call ptr @past_given(ptr %row, ptr %x, ptr %y, i64 %count, ptr %names)
   ret ptr %l

@@ -163,8 +163,9 @@ def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
     """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64."""
     known = b.writer.divisors.get(b.name) or divisor(b)
     a = convert(magnitude(a), UINT64)
-    wide, narrow = partial(_divided_far, a, known), partial(_divided_narrow, a, known)
-    return *a.writer.branch_any((a >> NARROW) != 0, wide, narrow), known.size
+    far, narrow = partial(_divided_far, a, known), partial(_divided_narrow, a, known)
+    quotient, rest = a.writer.branch_any((a >> NARROW) != 0, far, narrow)
+    return quotient, rest, known.size
 
 
 def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:

@@ -133,9 +133,12 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                 if found is not None:
                     return found
         elif type(x) in _NUMBERS:
-            alone = _alone(x)
-            if alone is not None:
-                return call(alone)
+            native = _alone(x)
+            try:
+                if native is not None:
+                    return wrap(quickly(kernel, native), CPU_DEVICE)
+            except REFUSED:
+                pass
         return apply(op, (x,))
 
     return call
@@ -192,7 +195,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
         elif type(x1) in SCALARS and type(x2) in SCALARS:
             alone = _alone(x1)
             if alone is not None:
-                return call(alone, x2)
+                return call(wrap(alone, CPU_DEVICE), x2)
         return long_way(op, (x1, x2))
 
     return call
@@ -234,12 +237,12 @@ def _passes(x: np.ndarray[Any, Any], most: int) -> bool:
     return x.nbytes <= most and is_held(x.dtype)
 
 
-def _alone(number: Any) -> Tensor | None:
-    """Return a number as the tensor for which it stands in a call on numbers alone; None where that is no thin face."""
+def _alone(number: Any) -> Native | None:
+    """Return a number as the array for which it stands in a call on numbers alone; None where that is no thin face."""
     native = _asarray(number)
     if thin_closed[0] or native.dtype.kind == "O" or chosen_device(None, "asarray") is not CPU_DEVICE:
         return None
-    return wrap(native, CPU_DEVICE)
+    return native
 
 
 def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:

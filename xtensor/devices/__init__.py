@@ -182,13 +182,14 @@ def as_device(device: Any, function: str) -> Device:
     "cuda" is "cuda:0". Raises TypeError for other objects, ValueError for a name no device has and for a CUDA device
     that cannot be used, saying what is missing.
     """
+    found = _known.get(device) if type(device) is str else None
+    if found is not None:  # the commonest case of all
+        return found
     if isinstance(device, Device):
         return device
     if not isinstance(device, str):
         raise TypeError(expected(function, "device", "be a Device or its name", repr(device)))
-    found = _known.get(device)
-    if found is None:
-        found = _known[device] = _loaded(device, function)
+    found = _known[device] = _loaded(device, function)
     return found
 
 

@@ -188,8 +188,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> T
 def arange(
     start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None, like: Any = None
 ) -> Tensor:
-    bounds = [one.item() if isinstance(one, (Tensor, numpy.generic)) else one for one in (start, stop, step)]
-    return xt.arange(bounds[0], bounds[1], 1 if bounds[2] is None else bounds[2], dtype=dtype, device=device)
+    start, stop, step = [x.item() if isinstance(x, (Tensor, numpy.generic)) else x for x in (start, stop, step)]
+    return xt.arange(start, stop, 1 if step is None else step, dtype=dtype, device=device)
 
 
 def linspace(

@@ -19,6 +19,7 @@ from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
+from ..tensor.operands import chosen_device
 from .common import answers_itself, own_answer
 
 # What else than tensors may stand in a call, beside lists and tuples of all that.
@@ -36,7 +37,7 @@ class _LongWayError(Exception):
 
 
 # What sends a call the long way: NumPy's errors too, of which that says what is wrong.
-_REFUSED = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+LONG_WAY = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
@@ -56,16 +57,10 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
             or not _WRITING.isdisjoint(given)
         ):
             return by_the_long_way(args, given)
-        natives: list[Native] = []
         try:
-            taken = _taken(args, natives)
-            plain = _PLAIN.issuperset(map(type, given.values()))
-            options = given if plain else dict(zip(given, _taken(given.values(), natives), strict=True))
-            if natives:
-                return _tensors(quickly(native, *taken, **options), natives)
-        except _REFUSED:
-            pass
-        return by_the_long_way(args, given)
+            return made_at_once(native, args, given)
+        except LONG_WAY:
+            return by_the_long_way(args, given)
 
     def by_the_long_way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         if args and type(args[0]) is not Tensor and answers_itself(args[0]):
@@ -75,22 +70,54 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
     return call
 
 
+def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any]) -> Any:
+    """Return what NumPy's function makes of small arrays that are there, and of numbers where the default device is the
+    CPU; raises one of LONG_WAY where it is to be called the long way.
+    """
+    natives: list[Native] = []
+    taken = _taken(args, natives)
+    plain = _PLAIN.issuperset(map(type, given.values()))
+    options = given if plain else dict(zip(given, _taken(given.values(), natives), strict=True))
+    if not natives and chosen_device(None, "device") is not CPU_DEVICE:
+        raise _LongWayError
+    return _tensors(quickly(native, *taken, **options), natives)
+
+
 def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int) -> bool:
     """Let NumPy write what its function computes into an array for whose bytes nobody waits; return whether it did.
 
     most: the bytes of each array, at most.
     """
-    a, owner = out._data, out._owner
-    free = out._blob is None if owner is None else owner.guard is None
-    if thin_closed[0] or not free or type(a) is not numpy.ndarray or a.nbytes > most or is_value(out):
+    if not _is_free(out, most):
         return False
     try:
-        quickly(native, *_taken(operands, [], most), out=a, casting="same_kind")
-    except _REFUSED:  # before anything was written
+        quickly(native, *_taken(operands, [], most), out=out._data, casting="same_kind")
+    except LONG_WAY:  # before anything was written
         return False
-    if owner is not None:
-        owner.version += 1
+    if out._owner is not None:
+        out._owner.version += 1
     return True
+
+
+def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
+    """Let NumPy's function change a small array in place that is there, given more arguments; return whether it did."""
+    if type(target) is not Tensor or not _is_free(target, COMPOSED_BELOW):
+        return False
+    try:
+        taken = _taken(rest, [])
+    except LONG_WAY:
+        return False
+    if target._owner is not None:
+        target._owner.version += 1
+    quickly(native, target._data, *taken)
+    return True
+
+
+def _is_free(x: Tensor, most: int) -> bool:
+    """Return whether an array of up to so many bytes may be written at once, as nobody waits for what it holds."""
+    a, owner = x._data, x._owner
+    free = x._blob is None if owner is None else owner.guard is None
+    return not thin_closed[0] and free and type(a) is numpy.ndarray and a.nbytes <= most and not is_value(x)
 
 
 def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from math import log, pi
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from ..autograd.tape import active, differentiable, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import Shape
+from ..base.options import thin_closed
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
@@ -22,7 +24,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
 from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, own_answer
 from .door import door, summary, through
-from .thin import written_at_once
+from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
 
 # The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
 FOLDS = {
@@ -74,16 +76,16 @@ class Ufunc:
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
         """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
-        out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
-        if type(out) is Tensor and len(options) <= 1 and self.is_native:
-            if written_at_once(self.native, operands[: self.nin], out, self.below[0] * self.times):
-                return out
-        elif not options and len(operands) == self.nin:
+        if not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
                 if any(answers_itself(x) for x in operands):
                     return self.native(*operands)
                 operands = self._taken(operands)
             return self.function(*operands)
+        out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
+        most = self.below[0] * self.times if len(options) <= 1 and self.is_native else 0
+        if type(out) is Tensor and most and written_at_once(self.native, operands[: self.nin], out, most):
+            return out
         return self._with_options(operands, **options)
 
     def _taken(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -174,8 +176,9 @@ class Ufunc:
             total = added(xt.astype(b, a.dtype, copy=False), indices, 0, a.shape[0])
             a[...] = a + total if self.__name__ == "add" else a - total
             return
-        operands = (a, indices) if b is None else (a, indices, b)
-        through("ufunc.at", self.native.at, operands, {})
+        operands = (indices,) if b is None else (indices, b)
+        if not changed_at_once(self.native.at, a, operands):
+            through("ufunc.at", self.native.at, (a, *operands), {})
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
         """Return the function's results over the elements from each index up to the next."""
@@ -185,6 +188,9 @@ class Ufunc:
         return self.native.resolve_dtypes(*args, **options)
 
     def _method(self, method: str, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if not thin_closed[0] and given["out"] is None:
+            with suppress(*LONG_WAY):
+                return made_at_once(getattr(self.native, method), args, given)
         return through(f"{self.__name__}.{method}", None, args, given)
 
 
@@ -263,6 +269,8 @@ def _fabs(x: Any) -> Tensor:
 def _floating(name: str, x: Any) -> Tensor:
     """Return an operand in the dtype in which NumPy computes a function of it."""
     x = as_array(x, name)
+    if x.dtype.kind == "f":
+        return x
     return xt.astype(x, _first_dtype(getattr(numpy, name), x.dtype), copy=False)
 
 

@@ -366,7 +366,8 @@ def arange(
     if start is None:
         raise TypeError(expected("arange", "start", "be a number", start))
     bounds = (0, start) if stop is None else (start, stop)
-    low, high, by = (_plain_number(bound) for bound in (*bounds, step))
+    given: list[Any] = [x.item() if isinstance(x, Tensor) else x for x in (*bounds, step)]
+    low, high, by = given
     place = chosen_device(device, "arange")
     try:
         native = np.arange(low, high, by, dtype=target)
@@ -376,10 +377,6 @@ def arange(
     except TypeError:
         raise TypeError(expected("arange", "bounds", "be real numbers", (low, high, by))) from None
     return created(native, place)
-
-
-def _plain_number(bound: Any) -> Any:
-    return bound.item() if isinstance(bound, Tensor) else bound
 
 
 def _weighted(g: Tensor, like: Like, num: int, endpoint: bool, *, rising: bool) -> Tensor:

@@ -221,7 +221,9 @@ def _check_below(count: int, native: Any) -> None:
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
-    x = as_array(x, "bincount")
+    given, x = x, as_array(x, "bincount")
+    if isinstance(given, (list, tuple)) and not x.size:  # which has no dtype, and NumPy counts nothing of
+        x = xt.astype(x, xt.int64)
     capture = watching() if watchers else None
     if capture is not None and not (minlength and capture.holds(partial(_check_below, minlength), x.blob, "bincount")):
         capture.refuse_call("bincount")

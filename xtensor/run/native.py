@@ -23,6 +23,7 @@ from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.moves import CROSSWISE, STRIDED
+from ..plan.costs import DISPATCH_SAVES
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, POOL
 from ..storage.storage import Native
@@ -421,9 +422,11 @@ class Segment:
         self, words: Sequence[Any], seconds: float, launches: int, nbytes: int
     ) -> tuple[Native, dict[int, int], Any] | None:
         """Return a run in memory of its own, as `Laid.standing` does; None where its code is to be made better, it
-        takes longer, has more launches or works in more memory than this.
+        takes longer, has more launches or works in more memory than this, or other threads would save more than is
+        saved by whoever enters machine code at once.
         """
-        long = self._seconds or sum([one.way.seconds for one in self._makes]) > seconds
+        shared = self._seconds * (1 - 1 / threads_here())
+        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
         if long or self._young or self._alone.count > launches or self._alone.nbytes > nbytes:
             return None
         return self._alone.standing(words)

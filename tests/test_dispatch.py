@@ -17,6 +17,7 @@ import pytest
 import xtensor as xt
 from xtensor.calls import capture, thin
 from xtensor.calls import known as known_kinds
+from xtensor.calls.numbers import MOST_WAYS
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.codegen.cpu.compile import host
 from xtensor.graph.number import Again
@@ -414,15 +415,95 @@ def test_remainders_as_indices() -> None:
     assert answered(fused) == before + 48
 
 
-def test_remainders_of_many_values() -> None:
-    """Values that are not few are constants of kinds, as others that are asked for."""
-    fused, x = xt.fuse(lambda x, n: x[n % 40] + x[n // 2 % 3]), vector()
-    for n in (*range(-60, 60), 7, 8.0, True):
-        if type(n) is float:
-            with pytest.raises(IndexError):
-                fused(x, n)
-        else:
-            assert float(fused(x, n)) == float(x[n % 40] + x[n // 2 % 3])
+def ways(function: Any) -> list[int]:
+    """Return how many kinds there are of each signature."""
+    return [len([*known.ways()]) for known in function._known.values()]
+
+
+def watched(function: Any, *args: Any) -> Any:
+    """Return a call's result, which is watched if its kind is new."""
+    function._unwatched = function._not_looked_up = 0
+    return function(*args)
+
+
+def test_values_that_are_not_few_are_constants() -> None:
+    fused, x = xt.fuse(lambda x, n: x[n % 40] + 0.0), vector()
+    for n in range(-20, 20):
+        assert float(watched(fused, x, n)) == float(x[n % 40])
+    assert fused._fixed == {0}
+    assert ways(fused) == [1] * 40
+
+
+def test_values_that_were_asked_for_twice() -> None:
+    """Each is compared once, however often it is an index."""
+
+    def step(x: xt.Tensor, n: int) -> xt.Tensor:
+        k, found = n % 2, x[0]
+        for _ in range(300):
+            found = found + x[k]
+        return found
+
+    fused, x = xt.fuse(step), vector()
+    for n in range(6):
+        assert float(watched(fused, x, n)) == float(step(x, n))
+    assert not fused._fixed
+    assert sorted(ways(fused)) == [1, 2]
+
+
+FEW = (lambda n: n & 48, lambda n: (n % 2) * (n % 2), lambda n: 2 ** (n % 4), lambda n: -(n % 3))
+
+
+@pytest.mark.parametrize("of", FEW)
+def test_values_that_are_few(of: Callable[[int], int]) -> None:
+    fused, x, values = xt.fuse(lambda x, n: x[of(n)] + 0.0), vector(), {of(n) for n in range(64)}
+    for n in range(64):
+        assert float(watched(fused, x, n)) == float(x[of(n)])
+    assert not fused._fixed
+    assert sum(ways(fused)) == 1 + len(values - {of(0)}) + (max(ways(fused)) == len(values))
+    for n in range(64):
+        by_machine_code(fused, x, n)
+    with pytest.raises((IndexError, TypeError)):
+        fused(x, 8.0)
+    assert float(fused(x, True)) == float(x[of(True)])
+
+
+def test_numbers_that_lead_too_far() -> None:
+    """From more kinds on than are asked one after the other, such numbers are constants."""
+    fused, x = xt.fuse(lambda x, n: x[n % 5] * x[n % 7]), vector()
+    for n in range(35):
+        assert float(watched(fused, x, n)) == pytest.approx(float(x[n % 5] * x[n % 7]))
+        assert max(ways(fused)) <= MOST_WAYS
+    assert fused._fixed == {0}
+    for n in range(35):
+        for _ in range(3):
+            watched(fused, x, n)
+        assert float(by_machine_code(fused, x, n)) == pytest.approx(float(x[n % 5] * x[n % 7]))
+
+
+def test_kinds_that_go_while_one_declines() -> None:
+    """What machine code asks next is looked for anew: what computes of numbers may be anybody's code."""
+
+    class Loud(int):
+        pass
+
+    fused, x = xt.fuse(lambda x, n: x[n % 4] + 0.0), vector()
+    for n in range(40):
+        watched(fused, x, n)
+    for n in range(8):
+        by_machine_code(fused, x, n)
+    own = Again.of
+
+    def of(self: Again, numbers: Any) -> Any:
+        fused._dispatched_kinds.drop(fused._dispatched_kinds._all[1:])
+        return own(self, numbers)
+
+    for n in range(4):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Again, "of", of)
+            assert float(fused(x, n)) == float(x[n % 4])
+        for k in range(40):
+            assert float(watched(fused, x, k)) == float(x[k % 4])
+    assert float(fused(x, Loud(3))) == float(x[3])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, np.complex128])

@@ -977,6 +977,22 @@ def test_kinds_that_never_come_again_cost_little() -> None:
     assert fused.why(x, 1.0) == ""  # a kind that stays is taken down in the end
 
 
+def test_ever_new_kinds_are_looked_at_ever_more_rarely() -> None:
+    """As long as nothing comes again: then it is taken down before long."""
+    fused, watched = xt.fuse(lambda x, k: x * math.cos(k)), 0
+    x = xt.asarray(np.ones(8))
+    for k in range(8000):
+        before = fused._uses
+        assert float(fused(x, float(k))[0]) == math.cos(k)
+        watched += fused._uses > before
+    assert watched <= 9 * room.IN_A_ROW  # 15 << n of 8000 calls after so many each
+    calls = 0
+    while fused.why(x, 0.5).startswith("[changing]"):
+        assert float(fused(x, 0.5)[0]) == math.cos(0.5)
+        calls += 1
+    assert room.UNWATCHED < calls <= 60 * room.UNWATCHED
+
+
 def test_counters_whose_value_is_asked_for_cost_little() -> None:
     """Each call of such a method is one of another kind: ever fewer calls are taken down."""
 

@@ -50,8 +50,8 @@ R = TypeVar("R")
 UNWATCHED, IN_A_ROW, MOST_UNWATCHED = 15, 8, 15 << 10
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
-# arguments that came last, and came twice, or it cannot be captured; and with any arguments where it was refused twice
-# for one reason.
+# arguments that came last, and came twice, or it cannot be captured, or is not watched; and with any arguments where it
+# was refused twice for one reason.
 NOT_LOOKED_UP = 15
 
 # Why a call is a plain one, where it is not for something that the function did (run/capture.py).
@@ -116,7 +116,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._strict = strict
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], Known] = {}
-        self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = 0
+        self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = self._answered = 0
         self._steps, self._seconds = steps, 0.0
         self._last: Known | None = None
         self._plain: Settings | None = None
@@ -391,11 +391,27 @@ class Fused(Dispatched, Generic[P, R]):
             return None
         for other, known in reversed(list(self._known.items())) if numbers else ():
             chosen = differing(signature, other, numbers)
-            ways = sum([1 for _ in known.ways()])
-            if chosen and known.captured is not None and self._fixed.isdisjoint(chosen) and ways < MOST_WAYS:
+            if chosen and known.captured is not None and self._fixed.isdisjoint(chosen):
+                places = [numbers[order][0] for order in chosen]
+                told = [mask for mask in self._masks if not {*mask}.isdisjoint(places)]
+                if any(self._lead_too_far(signature, mask) for mask in told):
+                    self._fixed.update(chosen)
+                    return None
                 traced = Traced(found, chosen, args, kwargs)
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
+
+    def _lead_too_far(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
+        """Return whether numbers have led to as many ways as are asked one after the other; forget these then."""
+        key = masked(signature, mask) if mask[-1] < len(signature) else ()
+        ways = [*self._known[key].ways()] if key in self._known else []
+        if len(ways) < MOST_WAYS:
+            return False
+        self._known.pop(key, None)
+        self._dispatched_kinds.drop([kind for one in ways for kind in one.kinds])
+        if self.dispatched is not None:  # which speaks of those that are let go now
+            self.dispatched = self._dispatched_kinds.words(self._reach or self._reached())
+        return True
 
     def _told_by(self, traced: Traced, found: tuple[Any, ...], known: Known) -> tuple[Any, ...]:
         """Return the signature under which a call that was traced is remembered."""
@@ -422,7 +438,9 @@ class Fused(Dispatched, Generic[P, R]):
             wasted = int(forgotten.used == forgotten.made)
         known.used = known.made = self._uses = self._uses + 1
         self._known[signature] = known
-        self._new_in_a_row += 1
+        answered = self._dispatched_kinds.uses
+        self._new_in_a_row = self._new_in_a_row + 1 if answered == self._answered else 1
+        self._answered = answered
         doubled = min(2 ** (self._new_in_a_row // IN_A_ROW) // 2, MOST_UNWATCHED // UNWATCHED)
         self._unwatched = UNWATCHED * max(wasted, doubled)
 

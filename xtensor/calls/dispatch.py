@@ -77,6 +77,11 @@ class Kinds:
         self._all: list[Kind] = []
         self._reached = 0, 0
 
+    @property
+    def uses(self) -> int:
+        """How often machine code was called for those that it knows."""
+        return sum([kind.uses for kind in self._all])
+
     def isdisjoint(self, kinds: Iterable[Kind]) -> bool:
         """Return whether machine code knows none of some kinds."""
         return all(kind not in self._all for kind in kinds)
@@ -97,10 +102,17 @@ class Kinds:
         options = _place("options")
         same = [one for one in before if one.words[options] == kind.words[options] and one.owners == kind.owners]
         stay = [one for one in others if one not in same]
-        following = [kind, *stay][:MOST_KINDS]
-        for one, other in zip(following, [*following[1:], None], strict=True):
+        self._link([kind, *stay][:MOST_KINDS])
+
+    def drop(self, kinds: Sequence[Kind]) -> None:
+        """Let go of some kinds."""
+        self._link([one for one in self._all if one not in kinds])
+
+    def _link(self, kinds: list[Kind]) -> None:
+        """Have machine code ask for kinds one after the other."""
+        for one, other in zip(kinds, [*kinds[1:], None], strict=False):
             one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
-        self._all = following
+        self._all = kinds
 
 
 def made_thin(values: Iterable[Any]) -> bool:

@@ -49,7 +49,7 @@ class Arithmetic:
         self.asked: set[int] = set()
         self._thread: int | None = get_ident()
         self._origins = [frozenset((cell,)) for cell in range(len(values))]
-        self._few: dict[int, int] = {}  # how many values a cell may have, where these are few
+        self._few: dict[int, int] = {}  # how many values a cell may have, where these are few; 1 once it was asked for
 
     @property
     def is_open(self) -> bool:
@@ -86,9 +86,12 @@ class Arithmetic:
     def ask(self, cell: int) -> Any:
         """Return a value that all that follows depends on."""
         value = self.cells[cell]
-        if self.is_open and cell in self._few:
+        if not self.is_open or self._few.get(cell) == 1:
+            return value
+        if cell in self._few:
             self._enter(Step(operator.eq, self._cells_of((Number(self, cell), value)), None, True))
-        elif self.is_open:
+            self._few[cell] = 1
+        else:
             self.asked |= self._origins[cell]
         return value
 
@@ -98,9 +101,10 @@ class Arithmetic:
         if function is operator.mod and type(by) is int:
             number = abs(by)
         elif function is operator.and_ and type(by) is int and by >= 0:
-            number = by + 1
+            number = 2 ** by.bit_count()
         else:
-            number = prod([self._few.get(one.cell, MOST_VALUES + 1) for one in operands if type(one) is Number])
+            cells = {one.cell for one in operands if type(one) is Number and one.arithmetic is self}
+            number = prod([self._few.get(cell, MOST_VALUES + 1) for cell in cells])
         if number <= MOST_VALUES:
             self._few[len(self.cells) - 1] = number
 

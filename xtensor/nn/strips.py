@@ -222,7 +222,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
 
 
 class StripSums:
-    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros."""
+    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros at first."""
 
     def __init__(self, code: Code, sweep: _Sweep, channels: int, lanes: int, images: int, beside: int) -> None:
         self._code, self._sweep, self._channels = code, sweep, channels

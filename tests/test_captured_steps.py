@@ -29,6 +29,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "running sum": (lambda np, a: np.cumsum(a), [(9,)]),
     "running sums of columns": (lambda np, a: np.cumsum(a, axis=0), [(4, 5)]),
     "running products": (lambda np, a: np.cumprod(a, axis=1), [(3, 4, 5)]),
+    "running maximum": (lambda np, a: np.maximum.accumulate(a), [(9,)]),
+    "running minima of rows": (lambda np, a: np.minimum.accumulate(a, axis=1), [(3, 4, 5)]),
     "differences": (lambda np, a: np.diff(a), [(3, 7)]),
     "second differences": (lambda np, a: np.diff(a, n=2, axis=0), [(5, 3)]),
     "lower triangle": (lambda np, a: np.tril(a, -1), [(2, 4, 5)]),
@@ -77,7 +79,13 @@ def test_the_same_as_numpy(name: str, dtype: str, layout: str) -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize("name", ["differences", "lower triangle", "upper triangle", "tile", "pad", "flattened"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("differences", "lower triangle", "upper triangle", "tile", "pad", "flattened"),
+        *("running maximum", "running minima of rows"),
+    ],
+)
 def test_odd_values_go_through(name: str) -> None:
     """NaN, infinities and the sign of zero, as well as integers and complex numbers."""
     function, (shape, *_) = FUNCTIONS[name]

@@ -133,10 +133,8 @@ def _attributes(
     places = {id(one): place for place, one in enumerate(told)}
     result, values = tree
     is_one = result is None or id(result) in places
-    parts = [result] * (result is not None) if is_one else result
-    if not all(id(one) in places for one in values) or (not is_one and type(result) is not tuple):
-        return None
-    if not all(id(one) in places for one in parts):
+    parts: Any = [result] * (result is not None) if is_one else result
+    if not all(id(one) in places for one in (*values, *parts)) or (not is_one and type(result) is not tuple):
         return None
     puts = []
     for one, value in zip(left, values, strict=True):

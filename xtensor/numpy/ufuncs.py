@@ -19,6 +19,7 @@ from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
 from ..standard.indexing import added
+from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
@@ -160,6 +161,10 @@ class Ufunc:
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
         """Return the results over all elements up to each along an axis."""
         name = RUNS.get(self.__name__)
+        if self.__name__ in ("maximum", "minimum") and watchers and dtype is None is out:
+            x = as_array(array, self.__name__)
+            if x.ndim and x.device.backend is CPU:
+                return running_extremes(self.__name__, x, axis)  # a step that machine code knows
         if name is None:
             return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
         x = as_array(array, self.__name__)

@@ -1,4 +1,4 @@
-"""Running sums and products as launches."""
+"""Running sums, products and extremes as launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .taken_down import Called
 
 
 class ByRunning:
-    """A running sum or product along an axis."""
+    """A running sum, product or extreme along an axis."""
 
     aligned = can_fail = False
 
@@ -38,7 +38,7 @@ class ByRunning:
 
 
 def can_run(step: Called) -> bool:
-    """Return whether machine code can add or multiply up as a step does."""
+    """Return whether machine code can do what a step does."""
     if step.runs_along is None or host() is None:
         return False
     x, y = _metas(step)

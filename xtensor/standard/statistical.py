@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import nan
 from math import prod as prod_of
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -234,11 +235,17 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
         raise ValueError(expected(name, "axis", "be given unless x has 1 axis", f"shape {x.shape}"))
     along = as_axis(0 if axis is None else axis, x.ndim, name) - x.ndim  # from the end (calls/batching.py)
     target = None if dtype is None else canonical(dtype, name)
-    return on(x, name, _Running(name, along, target, include_initial))
+    return on(x, name, _Running(name, along, dtype=target, include_initial=include_initial))
+
+
+def running_extremes(name: str, x: Tensor, axis: int) -> Tensor:
+    """Return the largest or smallest element up to each along an axis. name: "maximum" or "minimum"."""
+    name = f"{name}.accumulate"
+    return on(x, name, _Running(name, as_axis(axis, x.ndim, name) - x.ndim))
 
 
 class _Running:
-    """The device library's running sum or product.
+    """The device library's running sum or product, or a method of its universal function.
 
     runs_along: the axis, where machine code may do it (run/running.py), which needs the result's dtype and shape to be
     the array's.
@@ -246,9 +253,9 @@ class _Running:
 
     __slots__ = ("_options", "_name", "runs_along")
 
-    def __init__(self, name: str, along: int, dtype: DType | None, include_initial: bool) -> None:
-        self._name, self._options = name, {"axis": along, "dtype": dtype, "include_initial": include_initial}
-        self.runs_along = None if include_initial else along
+    def __init__(self, name: str, along: int, **options: Any) -> None:
+        self._name, self._options = name, {"axis": along, **options}
+        self.runs_along = None if options.get("include_initial") else along
 
     def __call__(self, xp: Any, a: Any) -> Any:
-        return getattr(xp, self._name)(a, **self._options)
+        return attrgetter(self._name)(xp)(a, **self._options)

@@ -1,4 +1,4 @@
-"""Running sums and products as machine code: the elements of a row are added up in order, as NumPy does.
+"""Running sums, products and extremes as machine code: the elements of a row are taken in order, as NumPy does.
 
 A call is told, in words: where the array `x` and the result `y` are, how many rows there are along two axes, how long
 these are, and the bytes from one to the next in each.
@@ -15,9 +15,15 @@ from .mailbox import load
 NAMES = ["x", "y", *[f"n.{one}" for one in (*OUTER, "row")]]
 NAMES += [f"{own}.{one}" for own in "xy" for one in (*OUTER, "row")]
 
-# LLVM's types by the characters of dtypes, and its instructions by what is done, of floats and of integers.
+# LLVM's types by the characters of dtypes, and its instructions by what is done, of floats and of integers: what adds
+# or multiplies, or what compares a total that stays with an element that else takes its place.
 TYPES = {"f": "float", "d": "double", "l": "i64"}
-_INSTRUCTIONS = {"cumulative_sum": ("fadd", "add"), "cumulative_prod": ("fmul", "mul")}
+_INSTRUCTIONS = {
+    "cumulative_sum": ("fadd", "add"),
+    "cumulative_prod": ("fmul", "mul"),
+    "maximum.accumulate": ("fcmp ogt", "icmp sgt"),
+    "minimum.accumulate": ("fcmp olt", "icmp slt"),
+}
 
 
 def _at(own: str, begin: str, *steps: str) -> str:
@@ -28,6 +34,18 @@ def _at(own: str, begin: str, *steps: str) -> str:
         lines += f"  %{own}.at{number} = getelementptr i8, ptr %{place}, i64 %{own}.by{number}\n"
         place = f"{own}.at{number}"
     return lines
+
+
+def _next(instruction: str, kind: str) -> str:
+    """Return the lines that make %sum of %total and %element."""
+    if "cmp" not in instruction:
+        return f"  %sum = {instruction} {kind} %total, %element\n"
+    lines = f"  %beyond = {instruction} {kind} %total, %element\n"
+    stays = "%beyond"
+    if kind != "i64":  # a total that is no number stays, as NumPy has it
+        lines += f"  %odd = fcmp uno {kind} %total, %total\n  %stays = or i1 %beyond, %odd\n"
+        stays = "%stays"
+    return f"{lines}  %sum = select i1 {stays}, {kind} %total, {kind} %element\n"
 
 
 @cache
@@ -46,8 +64,7 @@ row:
   %i = phi i64 [1, %row.begin], [%i.after, %row]
   %total = phi {kind} [%first, %row.begin], [%sum, %row]
 {elements}  %element = load {kind}, ptr %x.next.at0, align 1
-  %sum = {instruction} {kind} %total, %element
-  store {kind} %sum, ptr %y.next.at0, align 1
+{_next(instruction, kind)}  store {kind} %sum, ptr %y.next.at0, align 1
   %i.after = add i64 %i, 1
   %more = icmp slt i64 %i.after, %n.row
   br i1 %more, label %row, label %row.done

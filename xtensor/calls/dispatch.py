@@ -191,7 +191,7 @@ def _told_of(
 ) -> tuple[Any, ...] | None:
     """Return what machine code asks for: of the numbers of a call, the words for the run, and what is in some cells."""
     found = again.of(numbers)
-    return None if found is None else (packed(found), *[found[cell] for cell in cells])
+    return None if found is None else (packed(found), *map(found.__getitem__, cells))
 
 
 def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]]) -> list[int]:

@@ -176,15 +176,21 @@ class Again(NamedTuple):
         cells = self.cells.copy()
         for place, number in zip(self.traced, numbers, strict=True):
             cells[place] = number
-        for function, operands, cell, expected in self.steps:
-            try:
-                found = function(*[cells[one] for one in operands])
-            except (ArithmeticError, TypeError, ValueError):
-                return None
-            if (found if cell is None else type(found)) is not expected:
-                return None
-            if cell is not None:
-                cells[cell] = found
+        try:
+            for function, operands, cell, expected in self.steps:
+                if len(operands) == 2:  # the commonest, without a list of them
+                    found = function(cells[operands[0]], cells[operands[1]])
+                else:
+                    found = function(*[cells[one] for one in operands])
+                if cell is None:
+                    if found is not expected:
+                        return None
+                elif type(found) is expected:
+                    cells[cell] = found
+                else:
+                    return None
+        except (ArithmeticError, TypeError, ValueError):
+            return None
         return cells
 
 

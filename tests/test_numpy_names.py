@@ -467,3 +467,38 @@ def test_files(tmp_path: Any) -> None:
     for name in ("x.npz", "y.npz"):
         with numpy.load(tmp_path / name) as archive:
             assert numpy.array_equal(archive["x"], x.numpy())
+
+
+def test_changes_at_indices() -> None:
+    """In place, each index as often as it occurs, whoever else reads or may not write the memory."""
+    x = ours.zeros(5)
+    view, pending, exported = x[1:], xt.asarray(numpy.ones(100_000)) * 2.0, numpy.asarray(x)
+    later, before = pending + 1.0, x * 3.0
+    ours.add.at(view, [0, 0, 3], 1.5)
+    ours.subtract.at(pending, ours.asarray([7, 7]), ours.asarray([1.0, 2.0]))
+    ours.negative.at(x, [1])
+    assert x.tolist() == exported.tolist() == [0.0, -3.0, 0.0, 0.0, 1.5]
+    assert before.tolist() == [0.0] * 5
+    assert (float(pending[7]), float(later[7])) == (-1.0, 3.0)
+    for fixed in (ours.broadcast_to(ours.zeros(3), (2, 3)), xt.asarray(numpy.broadcast_to(numpy.zeros(3), (2, 3)))):
+        with pytest.raises(ValueError, match="must be writable"):
+            ours.add.at(fixed, [0], 1.0)
+    with pytest.raises(IndexError):
+        ours.add.at(x, [5], 1.0)
+    leaf = ours.zeros(3)
+    leaf.requires_grad = True
+    with pytest.raises(RuntimeError):
+        ours.multiply.at(leaf, [0], 2.0)
+    assert leaf.tolist() == [0.0] * 3
+
+
+def test_parts_of_complex_arrays_are_views() -> None:
+    z = ours.asarray([1 + 2j, 3 - 4j])
+    real, imag = z.real, z.imag
+    real[0], imag[:] = 10.0, 5.0
+    assert z.tolist() == [10 + 5j, 3 + 5j]
+    assert (real.dtype, imag.shape) == (xt.float64, (2,))
+    later = real * 2.0
+    z[...] = 0.0
+    assert later.tolist() == [20.0, 6.0]
+    assert float(ours.asarray(1 + 2j).imag) == 2.0

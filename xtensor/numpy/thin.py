@@ -117,7 +117,9 @@ def _is_free(x: Tensor, most: int) -> bool:
     """Return whether an array of up to so many bytes may be written at once, as nobody waits for what it holds."""
     a, owner = x._data, x._owner
     free = x._blob is None if owner is None else owner.guard is None
-    return not thin_closed[0] and free and type(a) is numpy.ndarray and a.nbytes <= most and not is_value(x)
+    if thin_closed[0] or not free or type(a) is not numpy.ndarray or a.nbytes > most:
+        return False
+    return a.flags.writeable and not is_value(x)
 
 
 def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[int]:

@@ -157,7 +157,7 @@ COSTS = {
     "tanh": (60, 100),
     "pow": (90, 160),
     **dict.fromkeys(("divide", "sqrt", "reciprocal"), (10, 18)),
-    **dict.fromkeys(("floor_divide", "remainder"), (200, 140)),
+    **dict.fromkeys(("floor_divide", "remainder"), (27, 140)),
 }
 FUNCTION_COSTS, CHEAP_COSTS, REDUCING_COST = (70, 90), (2.5, 2.5), 10
 

@@ -407,8 +407,7 @@ def test_remainders_as_indices() -> None:
         value, number = fused(ring, 7 * k)
         expected, other = plain.step(7 * k)
         assert (float(value), number, ring.at) == (float(expected), other, plain.at)
-    ways = [one for known in fused._known.values() for one in known.ways()]
-    assert len(ways) <= 1 + 4 * 2 * 3
+    assert sorted(ways(fused)) == [1, 4]  # whether k is odd follows from where the ring is
     before = answered(fused)
     for k in range(48):
         fused(ring, 7 * k)
@@ -459,7 +458,7 @@ def test_values_that_are_few(of: Callable[[int], int]) -> None:
     for n in range(64):
         assert float(watched(fused, x, n)) == float(x[of(n)])
     assert not fused._fixed
-    assert sum(ways(fused)) == 1 + len(values - {of(0)}) + (max(ways(fused)) == len(values))
+    assert sorted(ways(fused)) == [1, len(values)]
     for n in range(64):
         by_machine_code(fused, x, n)
     with pytest.raises((IndexError, TypeError)):
@@ -481,11 +480,7 @@ def test_numbers_that_lead_too_far() -> None:
 
 
 def test_kinds_that_go_while_one_declines() -> None:
-    """What machine code asks next is looked for anew: what computes of numbers may be anybody's code."""
-
-    class Loud(int):
-        pass
-
+    """What machine code asks next is looked for anew: other threads may run while numbers are computed."""
     fused, x = xt.fuse(lambda x, n: x[n % 4] + 0.0), vector()
     for n in range(40):
         watched(fused, x, n)
@@ -503,7 +498,6 @@ def test_kinds_that_go_while_one_declines() -> None:
             assert float(fused(x, n)) == float(x[n % 4])
         for k in range(40):
             assert float(watched(fused, x, k)) == float(x[k % 4])
-    assert float(fused(x, Loud(3))) == float(x[3])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8, np.complex128])

@@ -394,15 +394,18 @@ class Fused(Dispatched, Generic[P, R]):
             if chosen and known.captured is not None and self._fixed.isdisjoint(chosen):
                 places = [numbers[order][0] for order in chosen]
                 told = [mask for mask in self._masks if not {*mask}.isdisjoint(places)]
-                if any(self._lead_too_far(signature, mask) for mask in told):
-                    self._fixed.update(chosen)
+                full = [mask for mask in told if self._forget_full(signature, mask)]
+                if full:
+                    self._fixed.update(chosen)  # constants from now on: each makes a kind of its own
                     return None
                 traced = Traced(found, chosen, args, kwargs)
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
 
-    def _lead_too_far(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
-        """Return whether numbers have led to as many ways as are asked one after the other; forget these then."""
+    def _forget_full(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
+        """Forget the kinds that numbers have led to if they are as many as are asked one after the other; return
+        whether they were.
+        """
         key = masked(signature, mask) if mask[-1] < len(signature) else ()
         ways = [*self._known[key].ways()] if key in self._known else []
         if len(ways) < MOST_WAYS:

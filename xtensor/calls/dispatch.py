@@ -110,7 +110,7 @@ class Kinds:
 
     def _link(self, kinds: list[Kind]) -> None:
         """Have machine code ask for kinds one after the other."""
-        for one, other in zip(kinds, [*kinds[1:], None], strict=False):
+        for one, other in zip(kinds, [*kinds, None][1:], strict=True):
             one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
         self._all = kinds
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import is_
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from ..autograd.back import beginnings
 from ..autograd.rules import Rule
@@ -105,9 +104,6 @@ def told_tree(
     if left:
         places = {number: place for place, number in enumerate(numbers)}
         moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
-        puts = _attributes(rebuilt(build, told), told, moved, owners)
-        if puts is not None:
-            return [*told, *[(HOLDER, one) for one in owners]], partial(_set, *puts), itself
         return [*told, *[(HOLDER, one) for one in owners]], partial(_put, build, moved, len(told)), itself
     if not leaves and rebuilt(build, ()) is None:
         return [(OBJECT, None)], SINGLE, itself
@@ -116,43 +112,6 @@ def told_tree(
     tree = rebuilt(build, told)
     is_flat = type(tree) is tuple and len(tree) == len(told) and all(map(is_, tree, told))
     return told, TUPLE if is_flat else partial(rebuilt, build), itself
-
-
-# Which leaf is a result, or which ones a tuple of some, None for None.
-Picked = int | tuple[int, ...] | None
-
-
-def _attributes(
-    tree: Any, told: list[tuple[int, Any]], left: Sequence[Left], owners: Sequence[Any]
-) -> tuple[Picked, list[tuple[int, str, int]]] | None:
-    """Return which leaves are the result, and which ones are put where: by the numbers of owners, which follow the
-    leaves, and the names of attributes. None where the result is another tree, or something is put elsewhere.
-
-    tree: a result, and values that are left, of leaves as they are told.
-    """
-    places = {id(one): place for place, one in enumerate(told)}
-    result, values = tree
-    is_one = result is None or id(result) in places
-    parts: Any = [result] * (result is not None) if is_one else result
-    if not all(id(one) in places for one in (*values, *parts)) or (not is_one and type(result) is not tuple):
-        return None
-    puts = []
-    for one, value in zip(left, values, strict=True):
-        owner = owners[one.where] if isinstance(one.where, int) else None
-        if owner is None or isinstance(owner, (list, deque, dict, set)) or not one.is_there or type(one.key) is not str:
-            return None
-        puts.append((len(told) + cast(int, one.where), one.key, places[id(value)]))
-    picked = tuple([places[id(one)] for one in parts])
-    return (picked if not is_one else picked[0] if picked else None), puts
-
-
-def _set(result: Picked, puts: Sequence[tuple[int, str, int]], leaves: Sequence[Any]) -> Any:
-    """Return a result, and put values into attributes."""
-    for owner, name, value in puts:
-        object.__setattr__(leaves[owner], name, leaves[value])
-    if type(result) is tuple:
-        return tuple([leaves[one] for one in result])
-    return None if result is None else leaves[cast(int, result)]
 
 
 def _put(build: Any, left: Sequence[Left], count: int, leaves: Sequence[Any]) -> Any:

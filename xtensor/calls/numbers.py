@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..base.locks import fork_safe_lock
-from ..graph.number import KINDS, Arithmetic, Number, value_of
+from ..graph.number import KINDS, MOST_VALUES, Arithmetic, Number, value_of
 from ..run.executor import before_write
 from ..tensor.face import Tensor
 from .given import is_remade, remade
@@ -33,9 +33,9 @@ _placing, placed = fork_safe_lock(), [0]
 # Nothing is computed of numbers.
 NO_CELLS: tuple[Any, ...] = ()
 
-# Choices of numbers that a function is told, kinds that comparisons of them may lead to, and bytes of what a call
+# Choices of numbers that a function is told, kinds that their values may lead to, and bytes of what a call
 # writes up to which it is traced: they are copied before.
-MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, 16, 1 << 30
+MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, MOST_VALUES, 1 << 30
 
 # Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
 # argument, -1 and the id of the tuple for an element of one.

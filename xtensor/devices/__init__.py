@@ -189,8 +189,8 @@ def as_device(device: Any, function: str) -> Device:
         return device
     if not isinstance(device, str):
         raise TypeError(expected(function, "device", "be a Device or its name", repr(device)))
-    found = _known[device] = _loaded(device, function)
-    return found
+    made = _known[device] = _loaded(device, function)
+    return made
 
 
 def _loaded(name: str, function: str) -> Device:

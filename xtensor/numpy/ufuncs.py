@@ -37,6 +37,7 @@ FOLDS = {
     "logical_or": ("any", False),
 }
 RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
+EXTREMES = ("maximum", "minimum")
 
 # Operands that functions take as they are: others are looked at first.
 _PLAIN = frozenset((Tensor, numpy.ndarray, bool, int, float, complex, *NUMBERS))
@@ -84,8 +85,13 @@ class Ufunc:
                 operands = self._taken(operands)
             return self.function(*operands)
         out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
-        most = self.below[0] * self.times if len(options) <= 1 and self.is_native else 0
-        if type(out) is Tensor and most and written_at_once(self.native, operands[: self.nin], out, most):
+        most = self.below[0] * self.times
+        if (
+            type(out) is Tensor
+            and len(options) <= 1
+            and self.is_native
+            and written_at_once(self.native, operands[: self.nin], out, most)
+        ):
             return out
         return self._with_options(operands, **options)
 
@@ -161,10 +167,9 @@ class Ufunc:
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
         """Return the results over all elements up to each along an axis."""
         name = RUNS.get(self.__name__)
-        if self.__name__ in ("maximum", "minimum") and watchers and dtype is None is out:
-            x = as_array(array, self.__name__)
-            if x.ndim and x.device.backend is CPU:
-                return running_extremes(self.__name__, x, axis)  # a step that machine code knows
+        is_extreme = self.__name__ in EXTREMES and dtype is None  # else it casts first
+        if is_extreme and type(array) is Tensor and array.ndim and array.device.backend is CPU:
+            return give(self.__name__, running_extremes(self.__name__, array, axis), out)
         if name is None:
             return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
         x = as_array(array, self.__name__)

@@ -244,8 +244,9 @@ REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 # The same of calls that machine code dispatches, of all besides the kernels themselves; of each tensor and result.
 DISPATCH, DISPATCHED = 0.7e-6, 0.1e-6
 
-# What they save where work would be shared among threads, which only calls that Python finds do. (With AVX2 `x * 2 + y`
-# of 100 000 float64 takes 43 us on one thread, and 110 found in Python on two; the mean of (x - y)**2 24 and 90.)
+# What such a call saves where its work could be shared among threads, as only calls found in Python do. (With AVX2
+# `x * 2 + y` of 100 000 float64 takes 43 us on one thread, and 110 found in Python on two; the mean of (x - y)**2 24
+# and 90.)
 DISPATCH_SAVES = 40e-6
 
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed

@@ -70,14 +70,8 @@ def standing(
     packed = [one for one in facts.packed if one[0] in places]
     form = struct.Struct("=" + "".join([scalar_format(dtype) for _, _, dtype, _ in packed]))
     scalars_told = [(cells[place], dtype, second) for _, place, dtype, second in packed]
-    pack = partial(_packed, form, scalars_told) if packed else _nothing
-    told = [places[word] for word, *_ in packed], pack
+    told = [places[word] for word, *_ in packed], partial(_packed, form, scalars_told)
     return Standing(words.__array_interface__["data"][0], driver().address, places, makes, noted, told, kept)
-
-
-def _nothing(cells: Sequence[Any]) -> bytes:
-    """Return no words."""
-    return b""
 
 
 def _packed(form: struct.Struct, scalars: Sequence[tuple[int, DType, bool]], cells: Sequence[Any]) -> bytes:

@@ -39,7 +39,7 @@ class _Weights(_Text):
     def _some(self) -> Iterator[str]:
         yield from self._masks("%o", "%outputs")
         yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
-        yield "  %some.o = call i64 @llvm.smin.i64(i64 %left.o, i64 " + f"{self.panel})"
+        yield f"  %some.o = call i64 @llvm.smin.i64(i64 %left.o, i64 {self.panel})"
         yield from self.loop("aside", "r.a", "%row.count", self._row_aside())
         yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
 
@@ -72,10 +72,9 @@ class _Weights(_Text):
     def _place_aside(self) -> Iterator[str]:
         yield from self.far("y.place", "%y.some", "%p.a", "%y.step")
         yield from self.far("to.place", "%to.row", "%p.a", self.panel)
+        yield from self._registers("y.in", "%y.place")
         for v in range(self.own.registers):
-            for name in ("y.place", "to.place"):
-                yield f"  %{name}{v} = getelementptr {self.kind}, ptr %{name}, i64 {v * self.lanes}"
-            yield _masked_load(self.form, f"%y.in{v}", f"%y.place{v}", f"%mask{v}")
+            yield f"  %to.place{v} = getelementptr {self.kind}, ptr %to.place, i64 {v * self.lanes}"
             yield f"  store {self.vector} %y.in{v}, ptr %to.place{v}, align {self.form.itemsize}"
 
     def _aside(self, name: str, row: str) -> Iterator[str]:

@@ -328,20 +328,19 @@ class _Text(Sweeping):
             carried.append((f"old{b}.{v}", self.vector, start, f"%sum{b}.{v}"))
         yield from self.loop("term", "k", "%depth", self._term(terms), carried=carried)
 
-    def _crossed(self, many: str, pointer: str, one: str, spread: Sequence[Iterator[str]]) -> Iterator[str]:
-        """Yield the multiply-adds of a block: registers from a pointer on with the numbers of a block, each `spread`.
+    def _crossed(self, many: str, pointer: str, one: str, numbers: Sequence[Iterator[str]]) -> Iterator[str]:
+        """Yield the multiply-adds of a block: registers %many... from a pointer on, each with all numbers %one... of a
+        block, whose lines are given.
 
-        What there is less of stays in registers meanwhile, so that all sums can.
+        What there is less of, registers or numbers, is loaded first and stays in registers, so that all sums can.
         """
-        number = self.own.registers
-        pairs = [(b, v) for b in range(self.own.block) for v in range(number)]
-        whole = [self._register(many, pointer, v) for v in range(number)]
-        first, then = (whole, spread) if number <= self.own.block else (spread, whole)
-        for lines in first:
+        registers = [self._register(many, pointer, v) for v in range(self.own.registers)]
+        is_wide = len(registers) > len(numbers)
+        for lines in numbers if is_wide else registers:
             yield from lines
-        for b, v in pairs if first is whole else sorted(pairs, key=lambda pair: pair[1]):
-            if (v if first is whole else b) == 0:
-                yield from then[b if first is whole else v]
+        for b, v in sorted(self.cells, key=lambda cell: cell[1]) if is_wide else self.cells:
+            if (b if is_wide else v) == 0:
+                yield from registers[v] if is_wide else numbers[b]
             yield self.multiply_add(f"%sum{b}.{v}", f"%{many}{v}", f"%{one}{b}.all", f"%old{b}.{v}")
 
     def _register(self, name: str, pointer: str, v: int) -> Iterator[str]:

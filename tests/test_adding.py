@@ -145,7 +145,7 @@ INTERNAL = {
     "indexing": {"added", "getitem", "setitem", "subscript"},
     "linear": {"adjoint", "along", "conjugate", "dot", "on_diagonal", "update_matmul"},
     "manipulation": {"split"},
-    "statistical": {"size_along", "spread"},
+    "statistical": {"running_extremes", "size_along", "spread"},
 }
 
 STANDARD = """

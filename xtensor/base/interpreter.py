@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
+from typing import Any
+
+# The places of functions among those that NumPy hands to extensions: part of its binary interface.
+_OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61, "PyArray_NewFromDescr": 94}
 
 
 def check_interpreter() -> None:
@@ -28,6 +32,21 @@ def has_known_objects() -> bool:
     import sysconfig  # not at import, where nobody asks yet
 
     return not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+def c_function(name: str) -> int:
+    """Return the address of a function of Python's or NumPy's C API; raises AttributeError for what there is not."""
+    import ctypes  # not at import, as above
+
+    if name not in _OF_NUMPY:
+        return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
+    import numpy as np
+
+    capsule: Any = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    return int(ctypes.c_uint64.from_address(get(capsule, None) + 8 * _OF_NUMPY[name]).value)
 
 
 def _is_main() -> bool:

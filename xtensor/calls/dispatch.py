@@ -230,7 +230,7 @@ def _enter_memory(told: Told) -> None:
 
 def _enter_run(told: Told, stands: Standing, values: Sequence[int]) -> None:
     """Enter the run: where it is told of tensors and results, and what these are."""
-    told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted}
+    told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted, "calls": int(stands.calls)}
     told.rows["cells"] = [(word,) for word in stands.told[0]]
     for number in range(len(told.natives)):
         if number in stands.places:

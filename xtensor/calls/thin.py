@@ -21,7 +21,7 @@ import numpy as np
 
 from ..base.dtypes import ALL, canonical
 from ..base.errors import REFUSED
-from ..base.interpreter import has_known_objects
+from ..base.interpreter import c_function, has_known_objects
 from ..base.locks import fork_waiting_lock
 from ..base.options import converting, in_force, settings, thin_closed
 from ..base.profiling import observers
@@ -189,9 +189,9 @@ def _table() -> list[int]:
     from ..codegen.cpu.faces import FUNCTIONS, OBJECTS
 
     objects = _objects()
-    words = [_address(name) for name in FUNCTIONS] + [id(objects[name]) for name in OBJECTS]
+    words = [c_function(name) for name in FUNCTIONS] + [id(objects[name]) for name in OBJECTS]
     for door in _doors:
-        function = _address(door.function) if isinstance(door.function, str) else _word(door.function)
+        function = c_function(door.function) if isinstance(door.function, str) else _word(door.function)
         words += [function, id(door.call), _word(door.items), door.below[0]]
     _kept.append((objects, list(_doors)))
     return words
@@ -211,21 +211,6 @@ def _objects() -> dict[str, Any]:
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
     return types | singles | state | numbers | names | others
-
-
-# The places of functions among those that NumPy hands to extensions: part of its binary interface.
-_OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61, "PyArray_NewFromDescr": 94}
-
-
-def _address(name: str) -> int:
-    """Return the address of a function of C's; raises AttributeError for what there is not."""
-    if name in _OF_NUMPY:
-        capsule: Any = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
-        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-            ("PyCapsule_GetPointer", ctypes.pythonapi)
-        )
-        return int(ctypes.c_uint64.from_address(get(capsule, None) + _OF_NUMPY[name] * _WORD).value)
-    return int(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0)
 
 
 # ---- where things lie in objects

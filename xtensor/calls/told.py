@@ -115,6 +115,8 @@ class Told:
             rows.append((self.object(kind), form.TOLD, 0, self._number(), 0))
         elif is_compared(x):
             rows.append((self.object(x), form.EQUAL, 0, 0, 0))
+        elif _draws(x):
+            rows.append((self.object(x), form.ITSELF, 0, 0, 0))
         elif _has_parts(x):
             self._whole(x, rows, name)
         else:
@@ -233,6 +235,8 @@ class Told:
             own = [0 if one is None else self.object(one) for one in form_of(x)]
             self._place(row, self.object(x), form.FUNCTION, len(vars(x)), *own)
             self._attributes(vars(x))
+        elif _draws(x):
+            self._place(row, self.object(x), form.ITSELF)
         elif _has_parts(x):
             parts: list[tuple[int, ...]] = []
             self._part(x, parts, name, is_told=False)
@@ -325,6 +329,11 @@ class Told:
             self.rows[name] = [(*row[:lie], row[lie] + at, *row[lie + 1 :]) for row in self.rows[name]]
         rows = [number for name in form.TABLES for row in self.rows[name] for number in row]
         return np.array([*self.head.values(), *rows, *self._lists], np.int64)
+
+
+def _draws(x: Any) -> bool:
+    """Return whether something is a generator of random numbers, which is known by itself alone (signature.py)."""
+    return getattr(type(x), "draws", False)
 
 
 def _has_parts(x: Any) -> bool:

@@ -249,6 +249,10 @@ DISPATCH, DISPATCHED = 0.7e-6, 0.1e-6
 # and 90.)
 DISPATCH_SAVES = 40e-6
 
+# What a library's function costs besides itself where it is called plainly, and by machine code; the bytes of what it
+# makes up to which machine code calls it: they are copied to where others look for them, in some 10 us.
+LIBRARY, CALLBACK, CALLBACK_BYTES = 2e-6, 2.5e-6, 1 << 17
+
 # What a call of the library between two runs of kernels costs more than by itself, and to copy a view at computed
 # places more than to make it.
 BETWEEN, SHOWN = 6e-6, 1e-5

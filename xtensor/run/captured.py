@@ -20,6 +20,7 @@ from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Work
 from ..storage.blob import TBlob
 from .at_indices import ByIndex, can_be_indexed, indexed
+from .callbacks import can_call_back
 from .capture import Capture, with_kernels
 from .cuda_segment import Step
 from .executor import before_write
@@ -148,7 +149,7 @@ class Captured:
             return inf, False
         by_calls, by_kernels, runs, largest = by_tape, costs.RUN, 0.0, 0
         times = Counter(map(id, self.steps))  # a loop has the same ones again
-        is_native, progress = True, Progress(self)
+        is_dispatched, between, called, progress = True, 0.0, 0, Progress(self)
         for step in progress.along({id(step): step for step in self.steps}.values()):
             count = times[id(step)]
             if isinstance(step, Called):
@@ -156,8 +157,9 @@ class Captured:
                     is_cheap = step.indexing is not None or step.runs_along is not None
                     by_calls += count * (costs.INDEXED if is_cheap else costs.FACTORED)
                     continue
-                is_native = False
-                by_kernels += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
+                is_dispatched &= can_call_back(step.function, [spot.meta for spot in step.gives])
+                called += count
+                between += count * (costs.BETWEEN + costs.SHOWN * step.is_copy_of_view)
                 by_calls += count * costs.PREPARED * hasattr(step.function, "ready")
                 continue
             elements = step.plan.largest(step.metas)
@@ -169,9 +171,10 @@ class Captured:
             runs += count * costs.RUN
         beside = costs.REPLAY + len(self.results) * costs.RESULT + looked * costs.LOOKED
         beside += len(self.begins) * costs.ARGUMENT
-        saved = by_calls - by_kernels - beside if largest <= costs.DIRECT_BELOW else inf
+        saved = by_calls - by_kernels - between - beside if largest <= costs.DIRECT_BELOW else inf
         dispatched = costs.DISPATCH + (len(self.results) + len(self.begins)) * costs.DISPATCHED
-        return saved, is_native and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
+        dispatched += called * (costs.CALLBACK - costs.LIBRARY)
+        return saved, is_dispatched and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
 
     def begin(self, spot: Spot) -> int:
         """Return where memory began when the call was captured, or some other place apart from all other memory."""
@@ -205,7 +208,8 @@ class Captured:
         whole = [one for one in self.outputs if one.is_whole and one.meta.layout.is_contiguous(one.meta.dtype.itemsize)]
         if self._schedule is None or len(whole) < len(self.outputs):
             return None
-        found = standing(self._schedule, [*arguments, *self._constants], self._scalars, dict(self._varying))
+        given, cells = [*arguments, *self._constants], dict(self._varying)
+        found = standing(self._schedule, given, self._scalars, cells, again=self.may_be_repeated)
         if found is None or sorted([one.result for one in whole]) != list(range(len(found.makes))):
             return None
         pairs = [(found.makes[one.result], one.meta) for one in whole]
@@ -286,8 +290,6 @@ class _Joined:
         self.noted: int | None = None
         self._progress = Progress(captured)
         self._join()
-        if self.noted is not None and captured.may_be_repeated:
-            self.builder.instruct(Checked(self.builder.arena_word, self.noted, "", []))
         made = sorted([number for number in self.own if number not in self.given])
         self.outputs = [self._output(*one, made) for one in captured.results]
         self.schedule = self.builder.schedule([self.numbers[number] for number in made], keeps_arena=True)
@@ -392,22 +394,24 @@ class _Joined:
         builder.instruct(Call(step.function, takes, tuple(gives), Ready(), []))
 
     def _launch(self, step: Called) -> None:
-        """Enter a call by machine code. Where that cannot be made again, a factorisation's failure is found at once."""
-        builder = self.builder
-        way = self._way(step, first=self.noted is None)
+        """Enter a call by machine code. A factorisation that fails stops the run where the captured call can be made
+        again; elsewhere it is found, and raised, at once.
+        """
+        builder, again = self.builder, self.captured.may_be_repeated
+        way = self._way(step, first=not again and self.noted is None)
         where, made = {place: self._where(spot) for place, spot in enumerate(step.takes)}, list[Made]()
         for at, spot in enumerate(step.gives, RESULT):
             made += self._make(spot.root, spot.meta)
             where[at] = self.places[spot.root]
         can_fail = isinstance(way, ByLapack) and way.can_fail
-        if can_fail:
+        if isinstance(way, ByIndex) or (can_fail and again):
+            where[FAILED] = builder.stop()
+        elif can_fail:
             if self.noted is None:
                 self.noted = builder.arena.place(len(self.roots), WORD)
             where[FAILED] = builder.arena_word, self.noted
-        if isinstance(way, ByIndex):
-            where[FAILED] = builder.stop()
         builder.launch(Makes.of(way, self.limits.fast_math)._replace(where=where), made, ())
-        if can_fail and not self.captured.may_be_repeated:
+        if can_fail and not again:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
     def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:

@@ -132,9 +132,7 @@ def _matrix(meta: Meta, stack: Shape, core: int) -> tuple[Shape, int, int]:
 
 
 class Checked(NamedTuple):
-    """What raises LinAlgError where a factorisation failed. word, place: where that is noted. kind: of it, "" where it
-    is one of several.
-    """
+    """What raises LinAlgError where a factorisation, of a kind, failed. word, place: where that is noted."""
 
     word: int
     place: int
@@ -151,5 +149,5 @@ class Checked(NamedTuple):
 
     def run(self, run: Any) -> None:
         if ctypes.c_int64.from_address(run.words[self.word] + self.place).value:
-            raise prefixed(self.kind or "fuse", LinAlgError(_FAULTS.get(self.kind, f"{_SINGULAR}, or no definite one")))
+            raise prefixed(self.kind, LinAlgError(_FAULTS[self.kind]))
         run.drop(self.drops)

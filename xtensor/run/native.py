@@ -366,7 +366,7 @@ class Segment:
     """
 
     def __init__(self, contract: bool, formats: Sequence[str]) -> None:
-        self._contract, self._formats = contract, formats
+        self._contract, self.formats = contract, formats
         self._makes: list[Makes] = []
         self._laid: dict[int, Laid] = {}
         self._least, self._runs = [inf, inf], count()
@@ -387,6 +387,11 @@ class Segment:
                 improve(code)
         self._young = [code for code in self.codes if code.level == CHEAP]
         self.size = self._alone.size
+
+    @property
+    def makes(self) -> Sequence[Makes]:
+        """Its kernels, in order."""
+        return self._makes
 
     @property
     def tasks(self) -> list[Task]:
@@ -477,7 +482,7 @@ class Segment:
                 found[id(one)] = one.told(made)
                 scratch.release()
             launches = [launch for one in self._makes for launch in found[id(one)]]
-            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self._formats, self.stop)
+            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self.formats, self.stop)
         return laid
 
 

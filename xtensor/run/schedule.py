@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..base.dtypes import DType
-from ..base.errors import expected
 from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import KERNEL, LIBRARY, noted, observers
@@ -24,6 +23,7 @@ from ..plan.program import Program
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage
 from . import cuda_segment, engines
+from .callbacks import as_captured
 from .factors import Checked
 from .native import Segment, packable
 
@@ -228,10 +228,7 @@ class Call(NamedTuple):
             self.ready.ask(self.function, natives, result, self.gives[0][2])
         parts = result if isinstance(result, (tuple, list)) else (result,)
         for (number, word, meta), part in zip(self.gives, parts, strict=False):
-            native = backend.asarray(part)
-            if (native.shape, native.dtype) != (meta.shape, meta.dtype):
-                must = f"have shape {meta.shape} and dtype {meta.dtype}, as when it was captured"
-                raise RuntimeError(expected("fuse", "a result of the library", must, f"{native.shape} {native.dtype}"))
+            native = as_captured(backend.asarray(part), meta.shape, meta.dtype)
             blob = run.found[number] = _laid_out(native, meta, natives, run.facts.device)
             run.words[word] = blob.address
 

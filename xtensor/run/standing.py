@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..base.dtypes import DType
 from ..codegen.cpu.driver import driver
+from ..plan.layouts import Meta
 from ..storage.blob import TBlob
-from .factors import Checked
-from .native import Segment, packable, scalar_format
-from .schedule import Kernels, Made, Run, Schedule
+from ..storage.storage import Native
+from .callbacks import Callback, can_call_back
+from .native import WORD, Makes, Segment, packable, scalar_format
+from .schedule import Call, Facts, Kernels, Made, Run, Schedule
 
 # Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long; and the
 # bytes that it works in, which it keeps.
@@ -24,8 +28,9 @@ LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 class Standing(NamedTuple):
     """A run. begin: the address of its words; driver: that of the driver's code; places: of words of a run that
     instructions are told, where they are in this one; makes: the results, in the order in which they are returned;
-    noted: the address of the word that says that a step failed, 0 where none can; told: the words of this run
-    that tell numbers, and what makes them, as bytes, of what is computed of numbers; kept: what must live.
+    noted: the address of the word that says that a step failed, 0 where none can; calls: whether Python runs inside;
+    told: the words of this run that tell numbers, and what makes them, as bytes, of what is computed of numbers; kept:
+    what must live.
     """
 
     begin: int
@@ -33,45 +38,125 @@ class Standing(NamedTuple):
     places: Mapping[int, int]
     makes: list[Made]
     noted: int
+    calls: bool
     told: tuple[list[int], Callable[[Sequence[Any]], bytes]]
     kept: Any
 
 
 def standing(
-    schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any], cells: Mapping[int, int]
+    schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any], cells: Mapping[int, int], *, again: bool
 ) -> Standing | None:
     """Return a schedule's run for what is given now; None where it is more than a list of launches in one thread, or
-    takes long, or its code is still to be made better. cells: of scalars that numbers tell, by their places.
+    takes long, or its code is still to be made better.
+
+    cells: of scalars that numbers tell, by their places. again: whether all can be done anew where a step fails.
     """
-    kernels, *rest = schedule.instructions or (None,)
-    if not isinstance(kernels, Kernels) or not isinstance(kernels.segment, Segment) or len(rest) > 1:
-        return None
     facts = schedule.facts
-    made = {one.number: one for one in kernels.makes}
-    if sorted(made) != sorted(facts.results) or facts.waiting or facts.arena[1] > MOST_BYTES:
+    if facts.waiting or facts.arena[1] > MOST_BYTES:
+        return None
+    joined = _joined(schedule, again)
+    if joined is None or sorted([one.number for one in joined.makes]) != sorted(facts.results):
         return None
     run = Run(facts, blobs, scalars, None)
-    noted = 0
-    if rest:
-        (check,) = rest
-        if not isinstance(check, Checked) or check.kind:
-            return None
-        noted = run.words[check.word] + check.place
-    elif facts.stop is not None:
-        noted = run.words[facts.stop[0]] + facts.stop[1]
-    found = kernels.segment.standing(run.words, LONGEST, MOST_LAUNCHES, MOST_BYTES)
+    words = joined.words(run.words)
+    found = joined.segment.standing(words, LONGEST, MOST_LAUNCHES, MOST_BYTES)
     if found is None:
         return None
-    words, places, scratch = found
-    if not all(one.word in places for one in made.values()):
+    own, places, scratch = found
+    if not all(one.word in places for one in joined.makes):
         return None
-    kept = (schedule, words, scratch, getattr(run, "arena", None))
+    stop = joined.segment.stop
+    noted = 0 if stop is None else words[stop[0]] + stop[1]
+    kept = (schedule, joined, own, scratch, getattr(run, "arena", None))
+    made = {one.number: one for one in joined.makes}
     makes = [made[number] for number in facts.results]
     packed = [one for one in facts.packed if one[0] in places]
     form = struct.Struct("=" + "".join([scalar_format(dtype) for _, _, dtype, _ in packed]))
     scalars_told = [(cells[place], dtype, second) for _, place, dtype, second in packed]
     told = [places[word] for word, *_ in packed], partial(_packed, form, scalars_told)
-    return Standing(words.__array_interface__["data"][0], driver().address, places, makes, noted, told, kept)
+    begin = own.__array_interface__["data"][0]
+    return Standing(begin, driver().address, places, makes, noted, joined.calls, told, kept)
+
+
+class Joined(NamedTuple):
+    """The instructions of a schedule as one segment. makes: its results; memory: what it has beside the arena, and the
+    word that tells where it begins; calls: whether Python runs inside.
+    """
+
+    segment: Segment
+    makes: list[Made]
+    memory: dict[int, Native]
+    calls: bool
+
+    def words(self, words: Sequence[Any]) -> list[Any]:
+        """Return the words of a run, with those of the memory."""
+        found = [*words, *[0] * self.calls]
+        for word, memory in self.memory.items():
+            found[word] = memory.__array_interface__["data"][0]
+        return found
+
+
+def _joined(schedule: Schedule, again: bool) -> Joined | None:
+    """Return instructions as one segment, in which machine code calls Python for library functions; None where there is
+    another kind of instruction.
+    """
+    facts, makes = schedule.facts, list[Made]()
+    steps: list[Segment | Call] = []
+    for one in schedule.instructions:
+        if isinstance(one, Kernels) and isinstance(one.segment, Segment):
+            makes += one.makes
+            steps.append(one.segment)
+        elif isinstance(one, Call) and can_call_back(one.function, [meta for _, _, meta in one.gives]):
+            makes += [_made(*give) for give in one.gives if give[0] in facts.results]
+            steps.append(one)
+        else:
+            return None
+    if len(steps) == 1 and isinstance(steps[0], Segment):
+        return Joined(steps[0], makes, {}, calls=False)
+    formats = next((one.formats for one in steps if isinstance(one, Segment)), ["q"] * len(facts.words))
+    segment = Segment(schedule.limits.fast_math, [*formats, "q"])
+    segment.stop = facts.stop or (len(facts.words), 0)
+    memory = {len(facts.words): np.zeros(1, np.int64)}
+    where = {one.number: (one.word, 0) for one in makes}
+    for step in steps:
+        if isinstance(step, Segment):
+            for kernel in step.makes:
+                segment.add(kernel)
+            continue
+        for number, word, meta in step.gives:
+            if number not in where:
+                where[number] = word, 0
+                memory[word] = np.empty(-(-meta.nbytes // WORD) + 1, np.int64)
+        segment.add(_called(facts, step, where, segment.stop, again))
+    segment.close()
+    return Joined(segment, makes, memory, calls=True)
+
+
+def _made(number: int, word: int, meta: Meta) -> Made:
+    """Return a result of a library function, which is returned, as what machine code has memory made for."""
+    return Made(number, word, meta.nbytes, meta.dtype, meta.layout, None)
+
+
+def _called(
+    facts: Facts, call: Call, where: Mapping[int, tuple[int, int]], stop: tuple[int, int], again: bool
+) -> Makes:
+    """Return a library call as a launch. where: of values in memory of their own; stop: where failures are noted."""
+    metas = [facts.given[number][1] for number in call.takes]
+    callback = Callback(call.function, [meta for _, _, meta in call.gives], metas, again=again)
+    numbers = [*[number for number, _, _ in call.gives], *call.takes]
+    told = {place: _where(facts, number, where) for place, number in enumerate(numbers)}
+    return Makes.of(callback, contract=False)._replace(where={**told, len(numbers): stop})
+
+
+def _where(facts: Facts, number: int, where: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the word that tells where a value begins, and what is to be added."""
+    if number in where:
+        return where[number]
+    if number in facts.placed:
+        return facts.arena[0], facts.placed[number][0]
+    leaf, _ = facts.given[number]
+    word, before = (leaf.given, 0) if leaf.given >= 0 else _where(facts, -1 - leaf.given, where)
+    return word, before + leaf.after
 
 
 def _packed(form: struct.Struct, scalars: Sequence[tuple[int, DType, bool]], cells: Sequence[Any]) -> bytes:

@@ -1,8 +1,9 @@
 """The dispatch of captured functions in machine code: whether a call is of a kind that is known, and what it does then.
 
 A kind is told in words (kinds.py). Nothing of Python's runs between the first comparison (matching.py) and the end of
-the kernels, so that one set of words serves all threads: after what is computed of numbers, all is compared again. What
-is not of a known kind goes to the door, the call in Python.
+the kernels, so that one set of words serves all threads: after what is computed of numbers, all is compared again.
+Where Python runs among the kernels (callback.py), the kind is busy meanwhile, and what was found is held. What is not
+of a known kind goes to the door, the call in Python.
 
 Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's guards (TorchDynamo) do the same.
 """
@@ -17,8 +18,8 @@ from .matching import matching
 
 def dispatch(at: Offsets) -> str:
     """Return the method: launch a kind that a call is of, else go to the door."""
-    done = (_made(at), _entered(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _answered(), _method(at))
-    return "".join((matching(at), *done))
+    done = (_made(at), _entered(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _held(at), _answered())
+    return "".join((matching(at), *done, _method(at)))
 
 
 def _made(at: Offsets) -> str:
@@ -297,6 +298,49 @@ fail:
 """
 
 
+def _held(at: Offsets) -> str:
+    """Return @launched_alone: the same of any kind: one that Python runs inside is busy meanwhile, and holds the
+    tensors that it found, their arrays, and what else it looked into, as others may let go of them.
+    """
+    tensor = f"""{row("tensors", "%n", "object*")}{load("array", "%object", at.data, "ptr")}\
+  call void %Py_IncRef(ptr %object)
+  call void %Py_IncRef(ptr %array)
+  %two = mul i64 %n, 2
+  %n.to = getelementptr ptr, ptr %held, i64 %two
+  store ptr %object, ptr %n.to
+  %n.next.to = getelementptr ptr, ptr %n.to, i64 1
+  store ptr %array, ptr %n.next.to
+"""
+    whole = f"""{row("wholes", "%w", "found*")}\
+  call void %Py_IncRef(ptr %found)
+  %behind = add i64 %both, %w
+  %w.to = getelementptr ptr, ptr %held, i64 %behind
+  store ptr %found, ptr %w.to
+"""
+    busy = f"getelementptr i64, ptr %kind, i64 {HEAD.index('busy')}"
+    return f"""
+define private ptr @launched_alone(ptr %kind, ptr %told) {{
+{given("Py_IncRef")}{word("calls")}{table("tensors")}{table("wholes")}\
+  %runs.inside = icmp ne i64 %calls, 0
+  br i1 %runs.inside, label %hold, label %go
+go:
+  %r = call ptr @launched(ptr %kind, ptr %told)
+  ret ptr %r
+hold:
+  %both = mul i64 %tensors.rows, 2
+  %all = add i64 %both, %wholes.rows
+  %held = alloca ptr, i64 %all
+{over("n", "%tensors.rows", tensor)}{over("w", "%wholes.rows", whole)}\
+  %is.busy = {busy}
+  store i64 1, ptr %is.busy
+  %s = call ptr @launched(ptr %kind, ptr %told)
+  store i64 0, ptr %is.busy
+  call void @dropped(ptr %held, i64 0, i64 %all)
+  ret ptr %s
+}}
+"""
+
+
 def _answered() -> str:
     """Return @answered: what a call of a kind returns, which is told its numbers, if it is told any, or null, as of
     @launched.
@@ -316,7 +360,7 @@ drop:
   br label %no
 go:
   %cells = phi ptr [null, %entry], [%told, %again]
-  %r = call ptr @launched(ptr %kind, ptr %cells)
+  %r = call ptr @launched_alone(ptr %kind, ptr %cells)
   %untold = icmp eq ptr %cells, null
   br i1 %untold, label %done, label %forget
 forget:

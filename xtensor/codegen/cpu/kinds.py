@@ -12,16 +12,17 @@ from .mailbox import load
 # often it was launched; compute: of a kind that is told numbers, what computes of a tuple of them a tuple, of words
 # for the run, as bytes, and of objects for the result, or None; options: the object that the options in force are;
 # names: a tuple of the arguments' names, or 0; positional: how many arguments have none; given: how many there are;
-# first: the part that is the first one; overlaps: the first word of a table of how memory overlaps, for each tensor
-# with each one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or
-# 0; build: SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
+# first: the part that is the first one; calls: whether Python runs inside its run; busy: whether it does just now, when
+# no other call is of this kind; overlaps: the first word of a table of how memory overlaps, for each tensor with each
+# one before it. run: a run of the driver's; driver: the machine code; noted: where a failure is noted, or 0; build:
+# SINGLE, TUPLE, or a function that makes the result of a tuple. Of each table, its first word and its rows.
 TABLES = (
     *("spreads", "parts", "places", "numbers", "wholes", "agains"),
     *("tensors", "written", "moves", "cells", "results", "leaves"),
 )
 HEAD = (
     *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "collects"),
-    "overlaps",
+    *("calls", "busy", "overlaps"),
     *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],
 )

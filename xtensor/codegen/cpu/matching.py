@@ -510,12 +510,16 @@ define private i1 @can_be_written(ptr %kind) {{
 
 
 def _fits() -> str:
-    """Return @fits: whether a call is of a kind. An object's dict may be made when it is first asked for, and Python
-    would collect garbage then, and run finalizers: it does not as long as such kinds are compared.
+    """Return @fits: whether a call is of a kind, which is not busy: its words say what that call has found. An
+    object's dict may be made when it is first asked for, and Python would collect garbage then, and run finalizers: it
+    does not as long as such kinds are compared.
     """
     return f"""
 define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{
-{given("PyGC_Disable", "PyGC_Enable")}{word("collects")}\
+{given("PyGC_Disable", "PyGC_Enable")}{word("collects", "busy")}\
+  %is.busy = icmp ne i64 %busy, 0
+  br i1 %is.busy, label %no, label %free
+free:
   %may.collect = icmp ne i64 %collects, 0
   br i1 %may.collect, label %wait, label %ask
 ask:
@@ -531,6 +535,8 @@ enable:
   br label %done
 done:
   ret i1 %meanwhile
+no:
+  ret i1 false
 }}
 define private i1 @all_fit(ptr %kind, ptr %y, i64 %count, ptr %names) {{
 {sure("named", "@names_fit(ptr %kind, i64 %count, ptr %names)", "state", "no")}\

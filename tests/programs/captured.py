@@ -269,11 +269,11 @@ def failing(makers: tuple[str, ...], body: tuple[str, ...]) -> frozenset[str]:
 
 @contextmanager
 def dispatched() -> Iterator[None]:
-    """A block in which machine code is told of captured calls as soon as it can be, of small ones, too."""
+    """A block in which machine code is told of captured calls as soon as it can be, whatever library calls cost."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(known_kinds, "DISPATCHED_AFTER", 1)
         patch.setattr(known_kinds, "AGAIN_AFTER", 1)
-        patch.setattr(known_kinds, "SMALL_AFTER", 0)
+        patch.setattr(known_kinds.Known, "_is_small", lambda *_: False)
         patch.setattr(compile_, "HOT_CALLS", 0)
         yield
 

@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -412,6 +413,42 @@ def test_remainders_as_indices() -> None:
     for k in range(48):
         fused(ring, 7 * k)
     assert answered(fused) == before + 48
+
+
+def test_bounds_of_slices() -> None:
+    """Each place where a window begins is a kind, of which machine code answers all, and returns the numbers, too."""
+    fused = xt.fuse(lambda x, k: (x[k : k + 5] * 2.0 + k, k + 1, k * 0.5))
+    places = (0, 7, 3, 50)
+    for at in range(120):
+        k, x = places[at % 4], vector(at)
+        found, below, half = fused(x, k)
+        np.testing.assert_array_equal(found.numpy(), x.numpy()[k : k + 5] * 2.0 + k)
+        assert (below, half) == (k + 1, k * 0.5)
+    before = answered(fused)
+    for k in places * 4:
+        assert fused(vector(), k)[1:] == (k + 1, k * 0.5)
+    assert answered(fused) == before + 16
+
+
+def test_numbers_of_dataclasses_beside_comparisons() -> None:
+    """Their own comparisons ask for the class of the other one, which makes no difference to a number."""
+
+    @dataclass
+    class State:
+        x: Any
+        t: float = 0.0
+
+    def step(one: State, y: xt.Tensor) -> xt.Tensor:
+        one.x = xt.where(one.x < y, one.x + 0.25, one.x * 0.5)
+        one.t += 0.5
+        return one.x * one.t
+
+    fused, state, plain = xt.fuse(step), State(vector()), State(vector())
+    for seed in range(40):
+        np.testing.assert_allclose(fused(state, vector(seed)).numpy(), step(plain, vector(seed)).numpy(), rtol=1e-14)
+        assert state.t == plain.t
+    assert len(fused._known) <= 2
+    assert answered(fused)
 
 
 def ways(function: Any) -> list[int]:

@@ -196,7 +196,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._new_in_a_row = 0
         results = known.results(blobs, cells)
         if results is not None:
-            if known.is_to_be_told() and not arrays and (mask or not cells):  # before anything is put elsewhere
+            if known.is_to_be_told() and not arrays:  # before anything is put elsewhere
                 self._dispatch(known, blobs, Call(signature, tuple(args), kwargs, tensors, holders, numbers, mask))
             return cast(R, known.rebuild(results, tensors, holders, cells))
         if known.is_long:

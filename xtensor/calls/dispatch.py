@@ -175,7 +175,7 @@ def kind_of(
     told.rows["written"] = [(number,) for number in written]
     _enter_memory(told)
     _enter_run(told, stands, result.values)
-    cells = _enter_leaves(told, result.leaves)
+    cells = _enter_leaves(told, result.leaves, None if call.mask else numbers.cells)
     told.head |= {
         "options": told.object(options),
         "names": told.object(tuple(call.kwargs)) if call.kwargs else 0,
@@ -194,8 +194,12 @@ def _told_of(
     return None if found is None else (packed(found), *map(found.__getitem__, cells))
 
 
-def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]]) -> list[int]:
-    """Enter the leaves of a result; return the cells of those that are computed of numbers."""
+def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]], constants: Sequence[Any] | None) -> list[int]:
+    """Enter the leaves of a result; return the cells of those that are computed of numbers. constants: what is in cells
+    where no number is told.
+    """
+    if constants is not None:
+        leaves = [(told.form.OBJECT, constants[at]) if kind == told.form.CELL else (kind, at) for kind, at in leaves]
     cells = [value for kind, value in leaves if kind == told.form.CELL]
     for kind, value in leaves:
         if kind == told.form.OBJECT:

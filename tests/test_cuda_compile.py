@@ -20,7 +20,7 @@ import xtensor.nn
 from xtensor.base.dtypes import ALL, DType
 from xtensor.calls.op import REGISTRY, Op
 from xtensor.codegen.cpu.moves import PACKED, SAME, STRIDED
-from xtensor.codegen.cpu.primitives import LacksError
+from xtensor.codegen.cpu.vector import LacksError
 from xtensor.codegen.cuda import kernel as cuda
 from xtensor.codegen.cuda import library
 from xtensor.codegen.cuda import nvrtc as cuda_build

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+import xtensor.numpy as xnp
 from xtensor.codegen.cpu.compile import host
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
@@ -88,3 +89,57 @@ def test_at_random_and_beside_multiples(dtype: str) -> None:
     few = np.array(17 if np.dtype(dtype).itemsize == 8 else 1).astype(dtype)  # dividends of up to 47 bits, of 64
     for divisors in (b, b >> few, 3, 365, 2**31 - 1):
         compare(a >> few, divisors)
+
+
+# ---- floating numbers
+
+
+def floats(rng: np.random.Generator, dtype: str, size: int) -> np.ndarray:
+    """Return numbers of all magnitudes, small whole ones, parts of them, least ones, and what is special."""
+    info, bits = np.finfo(dtype), 8 * np.dtype(dtype).itemsize
+    any_bits = rng.integers(0, 2**bits, size, dtype=f"u{bits // 8}").view(dtype)
+    small, least = rng.integers(-50, 50, size), rng.integers(-3, 4, size) * info.smallest_subnormal
+    special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, info.max, info.tiny], size)
+    kinds = (any_bits, rng.normal(size=size), small, small * 0.1, rng.normal(size=size) * 1e10, least, special)
+    return np.choose(rng.integers(0, len(kinds), size), [one.astype(dtype) for one in kinds])
+
+
+def as_the_standard(function: np.ufunc, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return NumPy's values, of quotients with an infinity those of floor(a / b)."""
+    found = function(a, b)
+    if function is np.floor_divide:
+        found = np.where(np.isinf(a) | np.isinf(b), np.floor(a / b), found)
+    return found.astype(a.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(4))
+def test_floating(dtype: str, seed: int) -> None:
+    """Every bit is NumPy's, whatever the quotient: beyond 2^52 it is taken off in steps."""
+    rng = np.random.default_rng(seed)
+    a, b = (floats(rng, dtype, 50_001) for _ in range(2))
+    for right, mine in PAIRS:
+        for divisors in (b, *b[:9]):
+            with np.errstate(all="ignore"):
+                expected = as_the_standard(right, a, divisors)
+            with xt.options(engine="llvm", lazy="always"):
+                found = np.asarray(mine(own(a), own(divisors) if divisors.ndim else float(divisors)))
+            np.testing.assert_array_equal(found, expected)
+            signs = np.signbit(found) == np.signbit(expected)
+            assert (signs | np.isnan(expected)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint32", "bool"])
+def test_fmod(dtype: str) -> None:
+    """The sign is that of the dividend; bit for bit NumPy's."""
+    rng = np.random.default_rng(3)
+    a, b = (floats(rng, dtype, 5000) if dtype[0] == "f" else rng.integers(0, 99, 5000).astype(dtype) for _ in range(2))
+    if dtype == "int16":
+        a, b = a - 50, b - 49
+    with np.errstate(all="ignore"):
+        expected = np.fmod(a, b)
+    for mode in ("llvm", "direct"):
+        with xt.options(engine=mode):
+            found = np.asarray(xnp.fmod(xnp.array(a), xnp.array(b)))
+        np.testing.assert_array_equal(found, expected, strict=True)
+        assert (np.isnan(expected) | (np.signbit(found) == np.signbit(expected))).all() if dtype[0] == "f" else True

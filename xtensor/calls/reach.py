@@ -221,7 +221,7 @@ class Reach:
         self._look_for_varying(function)
         self._codes.append(function.__code__)
         self.handles = self.handles or _handles(function.__code__)
-        compares = _is_made(function) and function.__name__ in _COMPARING  # with objects of its class, which no number is
+        compares = _is_made(function) and function.__name__ in _COMPARING  # with objects of its own class
         self._name({*_names(function.__code__)} - ({"__class__"} if compares else set()))
 
     def is_log(self, name: Any, value: Any) -> bool:

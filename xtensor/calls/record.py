@@ -179,7 +179,7 @@ def record_part(x: Tensor) -> None:
 
 # What generated code lacks for floats, and every library rounds to the same bits: where results are to be reproducible
 # it is not fused with others, which would then be the library's as well.
-EXACT = frozenset(("floor_divide", "nextafter", "remainder"))
+EXACT = frozenset(("nextafter",))
 
 # Reductions of whose results the bits are no question.
 _SEARCHES = ("argmax", "argmin")

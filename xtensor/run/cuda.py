@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides, strides_over, strides_reduced
 from ..codegen.cpu.moves import PACKED, STRIDED
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import (
     ARGUMENTS,

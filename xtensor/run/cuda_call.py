@@ -14,7 +14,7 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.layout import Layout, Shape, axes_of, broadcast_shapes, keep_order, strides_over, strides_reduced
 from ..base.options import Settings
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda.kernel import VECTOR
 from ..graph.node import Operation
 from ..plan.program import Program, Reduction, Step, loop_of, program

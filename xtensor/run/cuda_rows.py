@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..base.layout import Layout, Shape, c_strides
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import (
     THREADS,

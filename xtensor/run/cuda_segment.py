@@ -15,7 +15,7 @@ from itertools import accumulate, count
 from typing import Any, NamedTuple
 from weakref import WeakSet, ref
 
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device

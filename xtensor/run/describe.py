@@ -15,7 +15,7 @@ from ..base.layout import Shape
 from ..base.machine import size_text
 from ..codegen.cpu.kernel import source
 from ..codegen.cpu.moves import PACKED, Form
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..devices.cpu import CPU
 from ..graph.node import Node
 from ..graph.number import value_of

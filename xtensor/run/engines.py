@@ -16,7 +16,7 @@ from ..base.layout import Shape
 from ..base.machine import size_text
 from ..base.options import Settings, irreproducible
 from ..codegen.cpu.compile import CompileError, host
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..graph.node import Node

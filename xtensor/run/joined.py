@@ -20,7 +20,7 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
 from ..codegen.cpu.gemm import TALLEST
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..devices.cpu import CPU
 from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
 from ..plan.layouts import Meta, Work

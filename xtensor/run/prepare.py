@@ -13,7 +13,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..base.options import Settings
 from ..base.profiling import PREPARE, noted, observers
-from ..codegen.cpu.primitives import LacksError
+from ..codegen.cpu.vector import LacksError
 from ..devices import Device
 from ..devices.cpu import CPU, packed_copy
 from ..graph.node import View, spell_out

@@ -8,8 +8,8 @@ from math import prod
 from ..base.layout import Shape, c_strides, strides_over
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.moves import PACKED, SAME
-from ..codegen.cpu.primitives import LacksError
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
+from ..codegen.cpu.vector import LacksError
 from ..plan import costs
 from ..plan.layouts import Meta, Work
 from ..plan.program import Plan

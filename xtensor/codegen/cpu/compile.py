@@ -23,7 +23,7 @@ from ...base.options import settings
 from ...base.threads import aside
 from ..disk import Disk
 from .masks import branched
-from .primitives import LacksError
+from .vector import LacksError
 
 Function = Callable[[bytes], None]
 

@@ -15,8 +15,8 @@ import numpy as np
 from ...base.dtypes import DType, real_of
 from . import math as vecmath
 from . import primitives
-from .primitives import BOOL, LacksError
-from .vector import SCALARS, Number, Vector, Writer, absolute, copysign, fma, select, sqrt
+from .primitives import BOOL
+from .vector import SCALARS, LacksError, Number, Vector, Writer, absolute, copysign, fma, select, sqrt
 
 
 class Complex:

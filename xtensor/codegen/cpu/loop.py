@@ -17,9 +17,10 @@ from .. import element
 from . import complex as pairs
 from .accumulators import ACCUMULATED, TURNS, combine, held, join, result_of, start, term_of, turns_of
 from .complex import Complex, Value, cast, named, parts_of, splat
+from .division import divisor
 from .moves import CROSSWISE, SAME, Form, Moves, memory_type
-from .primitives import PRIMITIVES, LacksError, divisor, small_power
-from .vector import Vector
+from .primitives import PRIMITIVES, small_power
+from .vector import LacksError, Vector
 
 # Programs of so many cheap steps have a loop of their own for whole rounds.
 LIGHT = 16

@@ -7,14 +7,14 @@ or conversion is undefined, NaN and signed zeros come out as NumPy's do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...base.dtypes import DType
 from . import math as vecmath
+from .division import floor_divide, remainder
 from .vector import (
+    LacksError,
     Vector,
     absolute,
     bits,
@@ -22,11 +22,10 @@ from .vector import (
     convert,
     copysign,
     floor,
-    fma,
-    from_bits,
-    magic,
+    magnitude,
     rint,
     select,
+    splat,
     sqrt,
     trunc,
 )
@@ -35,15 +34,6 @@ BOOL = np.dtype(bool)
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 UINT64 = np.dtype(np.uint64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
-
-class LacksError(NotImplementedError):
-    """Generated code has no such step; the interpreter has."""
-
-
-def splat(like: Vector, value: Any, dtype: DType | None = None) -> Vector:
-    """Return a constant in every lane."""
-    return like.writer.splat(value, dtype or like.dtype)
 
 
 # ---- arithmetic
@@ -77,12 +67,6 @@ def imag(a: Vector) -> Vector:
     return splat(a, 0)
 
 
-def magnitude(a: Vector) -> Vector:
-    if a.dtype.kind == "f":
-        return absolute(a)
-    return select(a < 0, -a, a) if a.dtype.kind == "i" else a
-
-
 def sign(a: Vector) -> Vector:
     positive_part = select(a > 0, splat(a, 1), splat(a, 0))
     if a.dtype.kind == "u":
@@ -103,123 +87,6 @@ def _floating(a: Vector) -> Vector:
     if a.dtype.kind != "f":
         raise LacksError(f"division in {a.dtype}")
     return a
-
-
-class Divisor(NamedTuple):
-    """What division by integers needs of the divisor alone.
-
-    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. floating: that in floating point. inverse:
-    1 / floating, a little too large for up to 32 bits, a little too small for 64.
-    """
-
-    size: Vector
-    floating: Vector
-    inverse: Vector
-
-
-def divisor(b: Vector) -> Divisor:
-    """Write what division by b needs of it."""
-    if b.dtype.kind not in "iu":
-        raise LacksError(f"whole division in {b.dtype}")
-    if b.dtype.itemsize == 8:
-        b = convert(magnitude(b), UINT64)
-    size = select(b == 0, splat(b, 1), b)
-    wide, factor = _DIVISION[b.dtype.itemsize]
-    floating = convert(size, wide)
-    return Divisor(size, floating, (1.0 / floating) * factor)
-
-
-# By bytes of the integers: the floating dtype that divides them, and by how much the inverse is too large or small.
-_DIVISION = {1: (FLOAT32, 1 + 2.0**-21), 2: (FLOAT32, 1 + 2.0**-21), 4: (FLOAT64, 1 + 2.0**-50)}
-_DIVISION[8] = (FLOAT64, 1 - 2.0**-50)
-
-
-def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return quotient and rest of integers of up to 32 bits, cut towards zero, and whether the floor is one below.
-
-    Exact: with an inverse too large by a factor 1 + e the quotient of a whole one does not fall below it, and of any
-    other one does not reach the next, 1 / |b| or more away, as long as |a| e < 1. A zero divisor counts as 1.
-    """
-    known = b.writer.divisors.get(b.name) or divisor(b)
-    wide = known.inverse.dtype
-    exact = convert(a, wide) * known.inverse
-    quotient = convert(convert(exact, INT32) if wide == FLOAT32 else whole(trunc(exact)), a.dtype)
-    rest = a - quotient * known.size
-    if a.dtype.kind == "u":
-        return quotient, rest, splat(a, False, BOOL)
-    return quotient, rest, (rest != 0) & ((rest ^ b) < 0)
-
-
-def whole(x: Vector) -> Vector:
-    """Return float64 that are integers of less than 2^51 as int64, which AVX2 has no instruction for."""
-    return bits(x + magic(x)) - bits(splat(x, magic(x)))
-
-
-# Dividends of so many bits, of 64, are divided in float64, where quotients are too small by 1 at most.
-NARROW = 48
-
-
-def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64."""
-    known = b.writer.divisors.get(b.name) or divisor(b)
-    a = convert(magnitude(a), UINT64)
-    far, narrow = partial(_divided_far, a, known), partial(_divided_narrow, a, known)
-    quotient, rest = a.writer.branch_any((a >> NARROW) != 0, far, narrow)
-    return quotient, rest, known.size
-
-
-def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
-    """Return quotient and rest of any numbers.
-
-    The inverse is too small by a factor 1 - e with 2^-51 < e < 2^-49, so both steps stay at or below the quotient: the
-    first leaves a rest below |b| + 2^15, the second one below 2 |b|.
-    """
-    size = known.size
-    first = convert(convert(a, FLOAT64) * known.inverse, UINT64)
-    rest = a - first * size
-    second = convert(convert(rest, FLOAT64) * known.inverse, UINT64)
-    rest = rest - second * size
-    over = rest >= size
-    quotient = first + second
-    return select(over, quotient + 1, quotient), select(over, rest - size, rest)
-
-
-def _divided_narrow(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
-    """Return quotient and rest of dividends of up to NARROW bits: all that is computed of them in float64 is exact.
-
-    A divisor of more bits may be rounded, and is still more than they are.
-    """
-    zero = splat(a, 2.0**52, FLOAT64)
-    exact = from_bits(a | bits(zero), FLOAT64) - zero
-    quotient = trunc(exact * known.inverse)
-    rest = fma(-quotient, known.floating, exact)
-    over = rest >= known.floating
-    quotient = select(over, quotient + 1.0, quotient)
-    rest = select(over, rest - known.floating, rest)
-    return convert(whole(quotient), UINT64), convert(whole(rest), UINT64)
-
-
-def floor_divide(a: Vector, b: Vector) -> Vector:
-    if b.dtype.itemsize < 8:
-        quotient, _, above = _divided(a, b)
-        quotient = select(above, quotient - 1, quotient) if a.dtype.kind == "i" else quotient
-    else:
-        quotient, rest, _ = _divided_wide(a, b)
-        quotient = convert(quotient, a.dtype)
-        if a.dtype.kind == "i":
-            quotient = select((a ^ b) < 0, select(rest == 0, -quotient, ~quotient), quotient)
-    return select(b == 0, splat(a, 0), quotient)
-
-
-def remainder(a: Vector, b: Vector) -> Vector:
-    if b.dtype.itemsize < 8:
-        _, rest, above = _divided(a, b)
-        return select(above, rest + b, rest) if a.dtype.kind == "i" else rest
-    _, rest, size = _divided_wide(a, b)
-    if a.dtype.kind == "u":
-        return rest
-    rest = convert(select(((a ^ b) < 0) & (rest != 0), size - rest, rest), a.dtype)
-    return select(b < 0, -rest, rest)
 
 
 # ---- order

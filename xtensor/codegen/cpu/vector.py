@@ -30,6 +30,10 @@ ROOT_HALF = {F32: 0x3F3504F3, F64: 0x3FE6A09E667F3BCD}  # the bits of sqrt(1/2)
 TINY = {F32: 2.0**-126, F64: 2.0**-1022}
 
 
+class LacksError(NotImplementedError):
+    """Generated code has no such step; the interpreter has."""
+
+
 class Writer:
     """The instructions of one function body, and what they need outside it.
 
@@ -100,10 +104,7 @@ class Writer:
         """Return then() if the condition holds in any lane, else otherwise(): the one way to write a branch."""
         number = self.fresh()[2:]
         labels = [f"any{number}.{end}" for end in ("then", "else", "end")]
-        symbol = f"@llvm.vector.reduce.or.v{self.lanes}i1"
-        self.declarations.add(f"declare i1 {symbol}({condition.type})")
-        self.lines.append(f"%any{number} = call i1 {symbol}({condition.type} {condition.name})")
-        self.lines.append(f"br i1 %any{number}, label %{labels[0]}, label %{labels[1]}")
+        self._branch(number, condition, labels[0], labels[1])
         found = []
         for label, side in zip(labels, (then, otherwise), strict=False):
             self.start(label)
@@ -115,6 +116,33 @@ class Writer:
             self.emit(f"phi {a.type} [ {a.name}, %{left_block} ], [ {b.name}, %{right_block} ]", a.dtype)
             for a, b in zip(left, right, strict=True)
         )
+
+    def repeat_any(
+        self, state: Vector, condition: Callable[[Vector], Vector], body: Callable[[Vector], Vector]
+    ) -> Vector:
+        """Return what becomes of a state: body(it), again and again as long as the condition holds in any lane."""
+        number = self.fresh()[2:]
+        labels = [f"again{number}.{part}" for part in ("test", "body", "end")]
+        before = self.block
+        self.lines.append(f"br label %{labels[0]}")
+        self.start(labels[0])
+        value = self.emit("", state.dtype)
+        place = len(self.lines) - 1
+        self._branch(number, condition(value), *labels[1:])
+        self.start(labels[1])
+        after = body(value)
+        self.lines.append(f"br label %{labels[0]}")
+        ways = f"[ {state.name}, %{before} ], [ {after.name}, %{self.block} ]"
+        self.lines[place] = f"{value.name} = phi {state.type} {ways}"
+        self.start(labels[2])
+        return value
+
+    def _branch(self, number: str, condition: Vector, then: str, otherwise: str) -> None:
+        """Go on at one label where a condition holds in any lane, else at the other."""
+        symbol = f"@llvm.vector.reduce.or.v{self.lanes}i1"
+        self.declarations.add(f"declare i1 {symbol}({condition.type})")
+        self.lines.append(f"%any{number} = call i1 {symbol}({condition.type} {condition.name})")
+        self.lines.append(f"br i1 %any{number}, label %{then}, label %{otherwise}")
 
     def start(self, label: str) -> None:
         """Begin a basic block."""
@@ -326,6 +354,18 @@ def conversion(source: np.dtype[Any], target: np.dtype[Any]) -> str:
     if source.itemsize > target.itemsize:
         return "trunc"
     return "sext" if source.kind == "i" else "zext"
+
+
+def splat(like: Vector, value: Any, dtype: Any = None) -> Vector:
+    """Return a constant in every lane."""
+    return like.writer.splat(value, dtype or like.dtype)
+
+
+def magnitude(a: Vector) -> Vector:
+    """Return the absolute value of real numbers; of the least integer itself, as it has none."""
+    if a.dtype.kind == "f":
+        return absolute(a)
+    return select(a < 0, -a, a) if a.dtype.kind == "i" else a
 
 
 def sqrt(x: Vector) -> Vector:

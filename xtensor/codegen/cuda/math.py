@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.dtypes import DType
-from ..cpu.primitives import BOOL, LacksError
+from ..cpu.primitives import BOOL
+from ..cpu.vector import LacksError
 
 # The C++ type of an element in memory, and in a register where that differs: float16 is computed as float32 and
 # rounded after every step, as NumPy does.

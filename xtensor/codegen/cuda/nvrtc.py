@@ -21,7 +21,7 @@ from ...base.locks import fork_safe_lock
 from ...base.options import settings
 from ...base.threads import run
 from ..cpu.compile import counts
-from ..cpu.primitives import LacksError
+from ..cpu.vector import LacksError
 from ..disk import Disk
 
 # Kernels held in memory; the oldest go first.

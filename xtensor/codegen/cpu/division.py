@@ -1,0 +1,223 @@
+"""Whole division as vector code: quotients cut to the floor, and remainders, of integers and of floating numbers.
+
+Integers are divided in floating point, where what is computed of them is exact; floating numbers by a multiply-add that
+leaves no rounding, in steps where a quotient has more digits than that.
+
+Source: npy_divmod of NumPy, whose results these are to the last bit but for infinities, as the standard has them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from .vector import (
+    TINY,
+    LacksError,
+    Vector,
+    absolute,
+    bits,
+    convert,
+    copysign,
+    floor,
+    fma,
+    from_bits,
+    magic,
+    magnitude,
+    select,
+    splat,
+    trunc,
+)
+
+BOOL, INT32, INT64, UINT64 = (np.dtype(kind) for kind in (bool, np.int32, np.int64, np.uint64))
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+# ---- integers
+
+
+class Divisor(NamedTuple):
+    """What division by integers needs of the divisor alone.
+
+    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. floating: that in floating point. inverse:
+    1 / floating, a little too large for up to 32 bits, a little too small for 64.
+    """
+
+    size: Vector
+    floating: Vector
+    inverse: Vector
+
+
+def divisor(b: Vector) -> Divisor:
+    """Write what division by b needs of it."""
+    if b.dtype.kind not in "iu":
+        raise LacksError(f"whole division in {b.dtype}")
+    if b.dtype.itemsize == 8:
+        b = convert(magnitude(b), UINT64)
+    size = select(b == 0, splat(b, 1), b)
+    wide, factor = _DIVISION[b.dtype.itemsize]
+    floating = convert(size, wide)
+    return Divisor(size, floating, (1.0 / floating) * factor)
+
+
+# By bytes of the integers: the floating dtype that divides them, and by how much the inverse is too large or small.
+_DIVISION = {1: (FLOAT32, 1 + 2.0**-21), 2: (FLOAT32, 1 + 2.0**-21), 4: (FLOAT64, 1 + 2.0**-50)}
+_DIVISION[8] = (FLOAT64, 1 - 2.0**-50)
+
+
+def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return quotient and rest of integers of up to 32 bits, cut towards zero, and whether the floor is one below.
+
+    Exact: with an inverse too large by a factor 1 + e the quotient of a whole one does not fall below it, and of any
+    other one does not reach the next, 1 / |b| or more away, as long as |a| e < 1. A zero divisor counts as 1.
+    """
+    known = b.writer.divisors.get(b.name) or divisor(b)
+    wide = known.inverse.dtype
+    exact = convert(a, wide) * known.inverse
+    quotient = convert(convert(exact, INT32) if wide == FLOAT32 else whole(trunc(exact)), a.dtype)
+    rest = a - quotient * known.size
+    if a.dtype.kind == "u":
+        return quotient, rest, splat(a, False, BOOL)
+    return quotient, rest, (rest != 0) & ((rest ^ b) < 0)
+
+
+def whole(x: Vector) -> Vector:
+    """Return float64 that are integers of less than 2^51 as int64, which AVX2 has no instruction for."""
+    return bits(x + magic(x)) - bits(splat(x, magic(x)))
+
+
+# Dividends of so many bits, of 64, are divided in float64, where quotients are too small by 1 at most.
+NARROW = 48
+
+
+def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
+    """Return quotient and rest of the magnitudes of 64-bit integers, and the divisor's magnitude, as uint64."""
+    known = b.writer.divisors.get(b.name) or divisor(b)
+    a = convert(magnitude(a), UINT64)
+    far, narrow = partial(_divided_far, a, known), partial(_divided_narrow, a, known)
+    quotient, rest = a.writer.branch_any((a >> NARROW) != 0, far, narrow)
+    return quotient, rest, known.size
+
+
+def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
+    """Return quotient and rest of any numbers.
+
+    The inverse is too small by a factor 1 - e with 2^-51 < e < 2^-49, so both steps stay at or below the quotient: the
+    first leaves a rest below |b| + 2^15, the second one below 2 |b|.
+    """
+    size = known.size
+    first = convert(convert(a, FLOAT64) * known.inverse, UINT64)
+    rest = a - first * size
+    second = convert(convert(rest, FLOAT64) * known.inverse, UINT64)
+    rest = rest - second * size
+    over = rest >= size
+    quotient = first + second
+    return select(over, quotient + 1, quotient), select(over, rest - size, rest)
+
+
+def _divided_narrow(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
+    """Return quotient and rest of dividends of up to NARROW bits: all that is computed of them in float64 is exact.
+
+    A divisor of more bits may be rounded, and is still more than they are.
+    """
+    zero = splat(a, 2.0**52, FLOAT64)
+    exact = from_bits(a | bits(zero), FLOAT64) - zero
+    quotient = trunc(exact * known.inverse)
+    rest = fma(-quotient, known.floating, exact)
+    over = rest >= known.floating
+    quotient = select(over, quotient + 1.0, quotient)
+    rest = select(over, rest - known.floating, rest)
+    return convert(whole(quotient), UINT64), convert(whole(rest), UINT64)
+
+
+# ---- floating numbers
+
+
+# Quotients below this one are whole numbers that a multiply-add takes as they are.
+FAR = 2.0**52
+
+
+def _is_far(a: Vector, b: Vector) -> Vector:
+    """Return whether a quotient of magnitudes is beyond that, of those that have a rest."""
+    return ~(a / b < FAR) & (a < np.inf) & (b > 0)
+
+
+def _nearer(a: Vector, b: Vector) -> Vector:
+    """Return the rest of float64 magnitudes by b times a power of two, for those whose quotient is far, else a."""
+    tiny = b < TINY[FLOAT64]
+    exponent = bits(select(tiny, b * 2.0**54, b)) >> 52
+    exponent = select(tiny, exponent - 54, exponent)
+    more = (bits(a) >> 52) - exponent - 51
+    half = more >> 1
+    size = b * from_bits((half + 1023) << 52, FLOAT64) * from_bits((more - half + 1023) << 52, FLOAT64)
+    rest = fma(-trunc(a / size), size, a)
+    return select(_is_far(a, b), select(rest < 0, rest + size, rest), a)
+
+
+def _rest(a: Vector, b: Vector) -> Vector:
+    """Return what C's fmod leaves of a, exactly, as that is a number of the dtype.
+
+    The quotient is rounded, perhaps up to the next whole number: then what is left is negative, by less than b.
+    """
+    dtype = a.dtype
+    x, y = (convert(absolute(one), FLOAT64) for one in (a, b))
+    x = a.writer.repeat_any(x, partial(_is_far, b=y), partial(_nearer, b=y))
+    rest = fma(-trunc(x / y), y, x)
+    rest = select(x < y, x, select(rest < 0, rest + y, rest))
+    return copysign(convert(rest, dtype), a)
+
+
+def _real(b: Vector) -> Vector:
+    if b.dtype not in (FLOAT32, FLOAT64):
+        raise LacksError(f"whole division in {b.dtype}")
+    return b
+
+
+def _real_remainder(a: Vector, b: Vector) -> Vector:
+    rest = _rest(a, _real(b))
+    other = ((rest < 0) ^ (b < 0)) & (rest != 0)
+    return select(rest == 0, copysign(splat(b, 0.0), b), select(other, rest + b, rest))
+
+
+def _real_floor_divide(a: Vector, b: Vector) -> Vector:
+    """Return the quotient of what is left without the rest, cut to the floor; where one is infinite, that of both."""
+    rest, exact = _rest(a, _real(b)), a / b
+    cut = (a - rest) / b
+    cut = select(((rest < 0) ^ (b < 0)) & (rest != 0), cut - 1.0, cut)
+    below = floor(cut)
+    whole_number = select(cut - below > 0.5, below + 1.0, below)
+    found = select(cut == 0, copysign(splat(b, 0.0), exact), whole_number)
+    infinite = (absolute(a) == np.inf) | (absolute(b) == np.inf)
+    return select(infinite, floor(exact), select(b == 0, exact, found))
+
+
+# ---- either
+
+
+def floor_divide(a: Vector, b: Vector) -> Vector:
+    if b.dtype.kind == "f":
+        return _real_floor_divide(a, b)
+    if b.dtype.itemsize < 8:
+        quotient, _, above = _divided(a, b)
+        quotient = select(above, quotient - 1, quotient) if a.dtype.kind == "i" else quotient
+    else:
+        quotient, rest, _ = _divided_wide(a, b)
+        quotient = convert(quotient, a.dtype)
+        if a.dtype.kind == "i":
+            quotient = select((a ^ b) < 0, select(rest == 0, -quotient, ~quotient), quotient)
+    return select(b == 0, splat(a, 0), quotient)
+
+
+def remainder(a: Vector, b: Vector) -> Vector:
+    if b.dtype.kind == "f":
+        return _real_remainder(a, b)
+    if b.dtype.itemsize < 8:
+        _, rest, above = _divided(a, b)
+        return select(above, rest + b, rest) if a.dtype.kind == "i" else rest
+    _, rest, size = _divided_wide(a, b)
+    if a.dtype.kind == "u":
+        return rest
+    rest = convert(select(((a ^ b) < 0) & (rest != 0), size - rest, rest), a.dtype)
+    return select(b < 0, -rest, rest)

@@ -205,3 +205,25 @@ def test_gradients_of_index_arrays(loss: Callable[..., Any]) -> None:
             for step in np.eye(len(a)) * 1e-3
         ]
         np.testing.assert_allclose(np.asarray(fused(xt.asarray(a), i)), right, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64", "bool"])
+def test_means_of_integers(dtype: str) -> None:
+    """They are computed in float64 by kernels, and have NumPy's values to the last digits."""
+    rng = np.random.default_rng(2)
+    make = lambda: rng.integers(0, 2 if dtype == "bool" else 100, (6, 50)).astype(dtype)  # noqa: E731
+    functions = [
+        lambda x: x.mean(),
+        lambda x: x.mean(axis=0),
+        lambda x: x.std(axis=1, ddof=1) if dtype != "bool" else x.mean(axis=1),
+        lambda x: x.var(axis=(0, 1)) if dtype != "bool" else x.mean(axis=(0, 1), keepdims=True),
+    ]
+    for function in functions:
+        fused = xt.fuse(function)
+        for _ in range(4):
+            x = make()
+            found, expected = fused(xt.asarray(x, copy=True)), function(x)
+            np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-14)
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(np.asarray(function(xt.asarray(x, copy=True))), expected, rtol=1e-14)
+        assert "library: " not in fused.explained()

@@ -406,14 +406,26 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         return _direct(op, (x,), (x.dtype,), params, x.device) if first is None else first
     keepdims = params["keepdims"]
     shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes)
-    if op.composed is not None and x.dtype in _COMPOSED and x.size and _keeps_dtype(params.get("dtype"), x.dtype):
-        composed: Tensor | None = step_by_step(op.composed, x, dict(params))
-        if composed is not None:
-            _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
-            return composed
+    composed: Tensor | None = None if op.composed is None else step_by_step(_composed, op, x, params)
+    if composed is not None:
+        _remember_reduction(op, x, values, (params, macro_of(op.name, composed, x)))
+        return composed
     dtype = _dtype_of(op, (x.dtype,), params)
     _remember_reduction(op, x, values, (params, (shape, dtype)))
     return node_later(op, (x,), params, shape, dtype, x.device)
+
+
+def _composed(op: Op, x: Tensor, params: dict[str, Any]) -> Tensor | None:
+    """Return a reduction as other functions compose it, of integers and booleans as the floats that their mean is of;
+    None where they do not.
+    """
+    if op.composed is None or not x.size:
+        return None
+    if x.dtype in _COMPOSED:
+        return op.composed(x, dict(params)) if _keeps_dtype(params.get("dtype"), x.dtype) else None
+    if x.dtype.kind not in "biu" or params.get("dtype") or _dtype_of(op, (x.dtype,), params) != _DOUBLE:
+        return None
+    return op.composed(x.astype(_DOUBLE), dict(params))
 
 
 def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
@@ -471,7 +483,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if isinstance(known, tuple):
         return enter(node_of(op, (value,), checked, *known, x.device), limits)
     if known is None or thin_closed[0]:
-        return None if op.composed is None else op.composed(x, checked)
+        return _composed(op, x, checked)
     return enter(known.node((value,), x.device), limits)
 
 
@@ -481,7 +493,7 @@ def _keeps_dtype(dtype: DType | None, own: DType) -> bool:
 
 
 # The dtypes in which a composed reduction gives the same bits as NumPy's own function.
-_COMPOSED = tuple([np.dtype(code) for code in "fdFD"])
+_COMPOSED, _DOUBLE = tuple([np.dtype(code) for code in "fdFD"]), np.dtype(np.float64)
 
 
 def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:

@@ -1,7 +1,4 @@
-"""Products of many small matrices by code made for their lengths: every kind of tile, and what it may touch.
-
-And sums of products by labels, which are products of stacks.
-"""
+"""Products of many small matrices by code made for their lengths: every kind of tile, and what it may touch."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from xtensor.codegen.cpu import stack
 from xtensor.plan import costs
 from xtensor.run import matmul
 from xtensor.run.matmul import is_stack, stacked_product
-from xtensor.standard import extras
 
 Array = np.ndarray[Any, Any]
 
@@ -185,71 +181,6 @@ def test_what_is_not_finite() -> None:
     found = stacked_product(a, b)
     for special in (np.isnan, np.isposinf, np.isneginf):
         np.testing.assert_array_equal(special(found), special(wanted))
-
-
-def random_labels(seed: int) -> tuple[str, dict[str, int]]:
-    """Return the subscripts of two operands with labels of all kinds, in any order, and their lengths."""
-    rng = np.random.default_rng(seed)
-    kinds = {
-        "ab": (0, 3),
-        "cd": (0, 3),
-        "ef": (1, 3),
-        "gh": (0, 3),
-    }  # in both and kept, the first's, terms, the second's
-    chosen = {labels: "".join(labels[: int(rng.integers(*bounds))]) for labels, bounds in kinds.items()}
-    stacked, rows, terms, columns = chosen.values()
-    parts = (stacked + rows + terms, stacked + terms + columns, stacked + rows + columns)
-    first, second, output = ("".join(rng.permutation(list(part)) if part else part) for part in parts)
-    return f"{first},{second}->{output}", {label: int(rng.integers(1, 7)) for label in "abcdefgh"}
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_einsum_as_a_product(seed: int, monkeypatch: Any) -> None:
-    """Whatever order labels stand in; integers wrap, and other sums are within rounding of NumPy's."""
-    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
-    subscripts, lengths = random_labels(seed)
-    rng = np.random.default_rng(seed)
-    shapes = [[lengths[label] for label in one] for one in subscripts.partition("->")[0].split(",")]
-    for dtype in ("int8", "int64", "float64", "complex128"):
-        a, b = (rng.integers(-100, 100, shape).astype(dtype) for shape in shapes)
-        found = xt.einsum(subscripts, xt.asarray(a), xt.asarray(b)).numpy()
-        wanted = np.einsum(subscripts, a, b)
-        assert found.dtype == wanted.dtype
-        np.testing.assert_array_equal(found, wanted)  # small integers: no sum is rounded
-
-
-@pytest.mark.parametrize(
-    ("subscripts", "a", "b"),
-    [
-        ("ii,ij->j", (3, 3), (3, 4)),
-        ("ij,ij->ij", (3, 4), (3, 4)),
-        ("ij,ij->", (3, 4), (3, 4)),
-        ("ij,k->ik", (3, 4), (5,)),
-        ("ij,jk->ik", (3, 1), (4, 5)),
-        ("...ij,jk->...ik", (2, 3, 4), (4, 5)),
-        ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 5)),
-        ("ij,jk", (3, 4), (4, 5)),
-        ("i...,j...", (3, 4), (5, 4)),
-    ],
-)
-def test_einsum_as_numpy_takes_it(subscripts: str, a: tuple[int, ...], b: tuple[int, ...], monkeypatch: Any) -> None:
-    """Diagonals, lengths of 1, ellipses, no arrow, labels of one operand that are summed over."""
-    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
-    x, y = normal(*a, dtype="float64"), normal(*b, dtype="float64")
-    found = xt.einsum(subscripts, xt.asarray(x), xt.asarray(y)).numpy()
-    np.testing.assert_allclose(found, np.einsum(subscripts, x, y), rtol=1e-13, atol=1e-14)
-
-
-@pytest.mark.parametrize("subscripts", ["ij,jk->iz", "ij,jkl->il", "ij->i", "ij,jk,kl->il", "1j,jk->1k", "ij,jk->ii"])
-def test_einsum_refuses_what_numpy_refuses(subscripts: str, monkeypatch: Any) -> None:
-    """With NumPy's error."""
-    monkeypatch.setattr(extras, "EINSUM_MULTIPLIED", 0)
-    x = np.ones((3, 3))
-    with pytest.raises(ValueError) as theirs:
-        np.einsum(subscripts, x, x)
-    with pytest.raises(ValueError) as ours:
-        xt.einsum(subscripts, xt.asarray(x), xt.asarray(x))
-    assert str(theirs.value) in str(ours.value)
 
 
 @pytest.mark.parametrize("engine", ["direct", "interpret"])

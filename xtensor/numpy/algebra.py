@@ -68,27 +68,10 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return xt.stack(parts, axis=axisc)
 
 
-def _part(subscripts: str, x: Tensor) -> Tensor | None:
-    """Return the view that a subscript names of which nothing is summed; None for any other."""
-    labels, arrow, output = subscripts.replace(" ", "").partition("->")
-    sizes = set(zip(labels, x.shape, strict=False))
-    if not arrow or len(labels) != x.ndim or not labels.isalpha() or not len(sizes) == len(set(labels)) == len(output):
-        return None
-    for label in output:
-        while labels.count(label) > 1:
-            first = labels.index(label)
-            x = x.diagonal(axis1=first, axis2=labels.index(label, first + 1))
-            labels = labels.replace(label, "", 2) + label
-    return xt.permute_dims(x, [labels.index(label) for label in output]) if sorted(labels) == sorted(output) else None
-
-
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:
     if options or not isinstance(operands[0], str):
         return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
-    view = _part(subscripts, as_array(arrays[0], "einsum")) if len(arrays) == 1 and out is None else None
-    if view is not None:
-        return view
     return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
 
 

@@ -251,9 +251,9 @@ class Captured:
         schedule = made.schedule
         schedule.limits = asked
         if self._schedule is None:
-            apart = sum([isinstance(one, Library) for one in schedule.instructions])
-            self._saved -= apart * costs.BETWEEN
-            self.pays_dispatched &= not apart
+            apart = [one for one in schedule.instructions if isinstance(one, Library)]
+            self._saved -= len(apart) * costs.BETWEEN
+            self.pays_dispatched &= all([can_call_back(one.function, [one.meta]) for one in apart])
         return schedule
 
 

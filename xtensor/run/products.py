@@ -77,7 +77,9 @@ class ByBlas:
         node = work.trace.values[kernel.results[0]]
         if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
             return None
-        if node.dtype.char not in calls.TYPES or kernel.results[0] in work.into:
+        if node.dtype.char not in calls.NUMBERS or kernel.results[0] in work.into:
+            return None
+        if node.dtype.kind == "c" and any(node.params["turned"]):  # and conjugated
             return None
         a, b, c = _stacks(kernel, work)
         many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
@@ -112,7 +114,11 @@ class ByBlas:
 
 def _address(form: Form, char: str) -> int | None:
     """Return the address of the BLAS's function, 0 where none is called; None where it is not known."""
-    return 0 if form.kind == "sum" else blas.address({"f": "s", "d": "d"}[char] + form.kind) or None
+    is_complex = char not in calls.TYPES
+    if form.kind == "sum":
+        return None if is_complex else 0
+    letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[char]
+    return blas.address(letter + ("dotu_sub" if is_complex and form.kind == "dot" else form.kind)) or None
 
 
 def _stacks(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:

@@ -18,7 +18,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .callbacks import Callback, can_call_back
 from .native import WORD, Makes, Segment, packable, scalar_format
-from .schedule import Call, Facts, Kernels, Made, Run, Schedule
+from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule
 
 # Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long; and the
 # bytes that it works in, which it keeps.
@@ -106,30 +106,38 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
         if isinstance(one, Kernels) and isinstance(one.segment, Segment):
             makes += one.makes
             steps.append(one.segment)
-        elif isinstance(one, Call) and can_call_back(one.function, [meta for _, _, meta in one.gives]):
-            makes += [_made(*give) for give in one.gives if give[0] in facts.results]
-            steps.append(one)
-        else:
+            continue
+        call = _as_call(one, facts)
+        if call is None or not can_call_back(call.function, [meta for _, _, meta in call.gives]):
             return None
+        makes += [_made(*give) for give in call.gives if give[0] in facts.results]
+        steps.append(call)
     if len(steps) == 1 and isinstance(steps[0], Segment):
         return Joined(steps[0], makes, {}, calls=False)
     formats = next((one.formats for one in steps if isinstance(one, Segment)), ["q"] * len(facts.words))
     segment = Segment(schedule.limits.fast_math, [*formats, "q"])
     segment.stop = facts.stop or (len(facts.words), 0)
     memory = {len(facts.words): np.zeros(1, np.int64)}
-    where = {one.number: (one.word, 0) for one in makes}
+    found = {one.number: Lies(one.word, 0, _meta_of(one)) for one in makes}
     for step in steps:
         if isinstance(step, Segment):
             for kernel in step.makes:
                 segment.add(kernel)
             continue
         for number, word, meta in step.gives:
-            if number not in where:
-                where[number] = word, 0
+            if number not in found:
+                found[number] = Lies(word, 0, meta)
                 memory[word] = np.empty(-(-meta.nbytes // WORD) + 1, np.int64)
-        segment.add(_called(facts, step, where, segment.stop, again))
+        segment.add(_called(facts, step, found, segment.stop, again))
     segment.close()
     return Joined(segment, makes, memory, calls=True)
+
+
+def _as_call(one: Instruction, facts: Facts) -> Call | None:
+    """Return an instruction as a call of a library's function on arrays; None where it is another."""
+    if isinstance(one, Library) and facts.scalars.keys().isdisjoint(one.operands):
+        return Call(one.function, one.operands, ((one.number, one.word, one.meta),), one.ready, one.drops)
+    return one if isinstance(one, Call) else None
 
 
 def _made(number: int, word: int, meta: Meta) -> Made:
@@ -137,26 +145,37 @@ def _made(number: int, word: int, meta: Meta) -> Made:
     return Made(number, word, meta.nbytes, meta.dtype, meta.layout, None)
 
 
-def _called(
-    facts: Facts, call: Call, where: Mapping[int, tuple[int, int]], stop: tuple[int, int], again: bool
-) -> Makes:
-    """Return a library call as a launch. where: of values in memory of their own; stop: where failures are noted."""
-    metas = [facts.given[number][1] for number in call.takes]
-    callback = Callback(call.function, [meta for _, _, meta in call.gives], metas, again=again)
-    numbers = [*[number for number, _, _ in call.gives], *call.takes]
-    told = {place: _where(facts, number, where) for place, number in enumerate(numbers)}
-    return Makes.of(callback, contract=False)._replace(where={**told, len(numbers): stop})
+class Lies(NamedTuple):
+    """Where a value is: a word of the run tells where something begins, after which it is so many bytes."""
+
+    word: int
+    after: int
+    meta: Meta
 
 
-def _where(facts: Facts, number: int, where: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the word that tells where a value begins, and what is to be added."""
-    if number in where:
-        return where[number]
+def _meta_of(made: Made) -> Meta:
+    return Meta(made.layout.shape, made.dtype, made.layout, bool(made.packed))
+
+
+def _called(facts: Facts, call: Call, found: Mapping[int, Lies], stop: tuple[int, int], again: bool) -> Makes:
+    """Return a library call as a launch. found: values in memory of their own; stop: where failures are noted."""
+    given = [_lies(facts, number, found) for number in call.takes]
+    callback = Callback(call.function, [meta for _, _, meta in call.gives], [one.meta for one in given], again=again)
+    values = [*[found[number] for number, _, _ in call.gives], *given]
+    where = {place: (one.word, one.after) for place, one in enumerate(values)}
+    return Makes.of(callback, contract=False)._replace(where={**where, len(values): stop})
+
+
+def _lies(facts: Facts, number: int, found: Mapping[int, Lies]) -> Lies:
+    """Return where a value is: in memory of its own, in the arena, or in what is given or was made before."""
+    if number in found:
+        return found[number]
     if number in facts.placed:
-        return facts.arena[0], facts.placed[number][0]
-    leaf, _ = facts.given[number]
-    word, before = (leaf.given, 0) if leaf.given >= 0 else _where(facts, -1 - leaf.given, where)
-    return word, before + leaf.after
+        begin, meta = facts.placed[number]
+        return Lies(facts.arena[0], begin, meta)
+    leaf, meta = facts.given[number]
+    word, before = (leaf.given, 0) if leaf.given >= 0 else _lies(facts, -1 - leaf.given, found)[:2]
+    return Lies(word, before + leaf.after, meta)
 
 
 def _packed(form: struct.Struct, scalars: Sequence[tuple[int, DType, bool]], cells: Sequence[Any]) -> bytes:

@@ -3,7 +3,7 @@
 A call is told, in words: the function's address, its integers, and where its operands and its result are. The kinds of
 calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of matrices,
 `syrk` of a matrix and itself transposed, which computes one triangle; the other one is a copy of it, as NumPy makes it.
-What NumPy computes by a loop of its own is `sum`: the same loop over one sum of products.
+What NumPy computes by a loop of its own is `sum`: the same loop over one sum of products of real numbers.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from functools import cache
 from .compile import Code, handmade
 from .mailbox import load
 
-# The numbers that there are calls for, and how LLVM calls them.
+# The numbers that there are calls for, and how LLVM calls them; complex ones lie in two.
 TYPES = {"f": "float", "d": "double"}
+NUMBERS = TYPES | {"F": "[2 x float]", "D": "[2 x double]"}
 
 # CBLAS's words for how matrices lie, whether they are transposed, and for the triangle above the diagonal.
 ROWS, COLUMNS, PLAIN, TURNED, UPPER = 101, 102, 111, 112, 121
@@ -93,17 +94,24 @@ done:
 @cache
 def call_of(kind: str, char: str) -> Code:
     """Return the machine code of a call, for numbers of a type."""
-    number, names = TYPES[char], words_of(kind)
+    number, names = NUMBERS[char], words_of(kind)
     lines = [load(name, "%words", place, _type(name)) for place, name in enumerate(("function", *names))]
+    complex_one, head = char not in TYPES, ""
     factors = [f"{number} {value}" for value in ("0.0", "1.0")]
+    if complex_one:  # whose factors are told by their places
+        real = TYPES[char.lower()]
+        constants = [f"@f{one} = private constant {number} [{real} {one}.0, {real} 0.0]\n" for one in (0, 1)]
+        factors, head = ["ptr @f0", "ptr @f1"], "".join(constants)
     given = ", ".join([name.format(*factors) if name[0] == "{" else f"{_type(name)} %{name}" for name in _TAKES[kind]])
     if kind == "sum":
         call = _SUM.format(number=number)
+    elif kind == "dot" and complex_one:
+        call = f"  call void %function({given}, ptr %c)\n"
     elif kind == "dot":
         call = f"  %sum = call {number} %function({given})\n  store {number} %sum, ptr %c\n"
     else:
         call = f"  call void %function({given})\n" + (_MIRRORED.format(number=number) if kind == "syrk" else "")
-    return handmade(f"define void @kernel(ptr %words) {{\nentry:\n{''.join(lines)}{call}  ret void\n}}\n")
+    return handmade(f"{head}define void @kernel(ptr %words) {{\nentry:\n{''.join(lines)}{call}  ret void\n}}\n")
 
 
 def _type(name: str) -> str:

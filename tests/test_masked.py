@@ -366,3 +366,44 @@ def test_a_selection_that_is_asked_for_keeps_its_gradient() -> None:
         wanted = np.where(x > smallest, 8.0 * x, 0.0)
         np.testing.assert_allclose(gradient(xt.asarray(x)).numpy(), wanted, rtol=1e-13)
     assert gradient.why(xt.asarray(x)).startswith("[values]")
+
+
+def test_rows_at_a_mask() -> None:
+    """One row, one number, or a part of a row, for each place that a mask of the first axes selects."""
+
+    def rows(xp: Any, x: Any, y: Any, k: Any, c: Any) -> None:
+        cube = xp.reshape(x, (20, 2, 50))
+        mask = cube[:, :, 0] > 0
+        cube[mask] = y[0]
+        cube[mask[:, 0]] = y[1:3]
+        cube[mask, 3] = 5.0
+        cube[mask, -2] = y[4, 5]
+        cube[mask, 7:9] = y[0, :2][None]
+        k[k[:, 0] > 0] = [3]
+        y[y[:, 1] < 0] = 0
+
+    same(rows)
+
+
+@pytest.mark.parametrize("value", [np.ones(4), np.ones((7, 3)), np.ones((1, 1, 3)), np.ones((2, 3))])
+def test_rows_of_other_lengths(value: Array) -> None:
+    """They are refused, and taken, as by NumPy."""
+    mask = np.arange(30).reshape(6, 5) % 15 == 0
+
+    def function(x: Any) -> Any:
+        x[xt.asarray(mask) if isinstance(x, xt.Tensor) else mask] = (
+            value if isinstance(x, np.ndarray) else xt.asarray(value)
+        )
+        return x * 2
+
+    fused, right = xt.fuse(function), None
+    try:
+        right = function(np.zeros((6, 5, 3)))
+    except ValueError:
+        right = None
+    for _ in range(3):
+        if right is None:
+            with pytest.raises(ValueError, match="setitem"):
+                fused(xt.zeros((6, 5, 3)))
+        else:
+            np.testing.assert_array_equal(np.asarray(fused(xt.zeros((6, 5, 3)))), right)

@@ -8,6 +8,7 @@ import numpy
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
+from ..base.layout import as_index
 from ..calls.library import on
 from ..tensor.face import Tensor, valued
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
@@ -225,7 +226,7 @@ def real_if_close(a: Any, tol: float = 100) -> Tensor:
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Tensor:
-    return give("round", as_array(a, "round").round(int(decimals)), out)
+    return give("round", as_array(a, "round").round(as_index(decimals, "round", "decimals")), out)
 
 
 def fix(x: Any, out: Any = None) -> Tensor:

@@ -72,11 +72,19 @@ def _called(function: Callable[..., Any], results: int, again: bool, *natives: N
     """Call a function and copy what it makes to the first arrays; return whether that was done."""
     try:
         found = CPU.call(function, *natives[results:])
-        parts = (found if isinstance(found, (tuple, list)) else (found,)) if results else ()
-        for native, part in zip(natives, parts, strict=False):
+        parts = found if isinstance(found, (tuple, list)) else (found,)
+        for native, part in zip(natives[:results], parts, strict=False):
             native[...] = as_captured(CPU.asarray(part), native.shape, native.dtype)
-    except (ArithmeticError, LookupError, ValueError, RuntimeError):
-        if again:
+    except BaseException as error:
+        if again and isinstance(error, (ArithmeticError, LookupError, ValueError, RuntimeError)):
             return False
+        natives = ()
+        _forget_frames(error)
         raise
     return True
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of the frames in which an error was raised: they hold arrays whose memory is not theirs."""
+    while error is not None:
+        error.__traceback__, error = None, error.__context__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any, cast
 
 import numpy
@@ -50,6 +51,11 @@ def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tens
     nothing of one operand is a view of it. Raises ValueError where subscripts and shapes do not fit. Source:
     numpy.einsum.
     """
+    natives = thin_arrays(*operands) if len(operands) > 1 else None
+    if natives is not None and prod([one.size for one in natives]) < EINSUM_MULTIPLIED:  # before subscripts are read
+        found = thin_call(partial(numpy.einsum, optimize=optimize), natives, subscripts, *natives)
+        if found is not None:
+            return cast(Tensor, found)
     like = next((x for x in operands if isinstance(x, Tensor)), None)
     tensors = tuple([as_tensor(x, "einsum", "operands", like) for x in operands])
     if not isinstance(subscripts, str):

@@ -262,10 +262,16 @@ def _listed(x: Tensor, item: Any) -> Tensor:
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
     """Return a key that is a mask of the shape of a tensor; None for any other."""
+    mask = _mask_of_axes(x, key)
+    return mask if mask is not None and mask.shape == x.shape else None
+
+
+def _mask_of_axes(x: Tensor, key: Any) -> Tensor | None:
+    """Return a key that is a mask of the first axes of a tensor; None for any other."""
     mask = key[0] if type(key) is tuple and len(key) == 1 else key
     if type(mask) is not Tensor or mask.dtype != np.bool_ or is_selection(mask) or is_selection(x):
         return None
-    return mask if mask.ndim and mask.shape == x.shape and mask.device is x.device else None
+    return mask if mask.ndim and mask.shape == x.shape[: mask.ndim] and mask.device is x.device else None
 
 
 def _selected_later(x: Tensor, key: Any) -> Tensor | None:
@@ -285,14 +291,21 @@ def _all_of(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
-    """Return a tensor with other elements where a mask selects them, which the same mask selects, or with one number;
-    None for any other key or operand.
+    """Return a tensor with other elements where a mask selects them: those that the same mask selects, or the same one,
+    or row, at each place; None for any other key or operand.
     """
     selected = is_selection(operand)
-    mask = _mask_of(x, key) if selected or not operand.shape else None
+    mask = _mask_of(x, key) if selected else _mask_of_axes(x, key)
     if mask is None or x.blob.layout.may_repeat() or (selected and not is_same_mask(operand._data.mask, mask)):
         return None
+    rows = x.shape[mask.ndim :]
+    if not selected:
+        operand = xt.squeeze(operand, axis=0) if operand.ndim > len(rows) and operand.shape[0] == 1 else operand
+        sides = zip(operand.shape[::-1], rows[::-1], strict=False)
+        if operand.ndim > len(rows) or not all(one in (1, n) for one, n in sides):
+            return None
     value = operand._data.value if selected else operand
+    mask = xt.reshape(mask, mask.shape + (1,) * len(rows)) if rows else mask
     if value.dtype != x.dtype:
         value = xt.astype(value, x.dtype) if active[0] and value._step is not None else cast_now(value, x.dtype)
     found: Tensor = xt.where(mask, value, x)
@@ -513,6 +526,8 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     value: Any = operand
     if not _is_basic(key):
         key = _listless(x, key)
+        if len(key) > 1 and _mask_of_axes(x, key[0]) is not None and all(type(one) in (int, slice) for one in key[1:]):
+            x, key = _view(x, (slice(None),) * key[0].ndim + key[1:]), key[:1]
         seen = type(value._data) is TBlob and _has_values_for_integers(x, key)
         if seen and capture.shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
             writable_blob(x, function)

@@ -118,6 +118,19 @@ def test_trees_of_results() -> None:
     np.testing.assert_array_equal(z.numpy(), before + 1)
 
 
+def test_results_lie_as_those_of_plain_calls() -> None:
+    """Those of transposed operands have their first axis innermost."""
+    function = lambda x, y: (x.T * 2, y + 1, xt.where(x.T > 0.5, x.T, 0.0))  # noqa: E731
+    fused = xt.fuse(function)
+    for _ in range(20):
+        x, y = vector(1, 35), vector(2, 6)
+        given = xt.reshape(x, (5, 7)), xt.reshape(y, (1, 6))
+        for one, other in zip(fused(*given), function(*given), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+            assert one.numpy().strides == other.numpy().strides
+    assert answered(fused)
+
+
 def test_results_without_axes_are_values() -> None:
     fused = known(lambda x: xt.sum(x), vector())
     total = by_machine_code(fused, vector())

@@ -68,6 +68,12 @@ class Layout:
         """Return whether the elements follow each other in C order without gaps."""
         return self._is_packed(range(self.ndim - 1, -1, -1), itemsize)
 
+    def order(self, itemsize: int) -> str:
+        """Return "C" or "F" where the elements follow each other in that order without gaps, else ""."""
+        if self.is_contiguous(itemsize):
+            return "C"
+        return "F" if self._is_packed(range(self.ndim), itemsize) else ""
+
     def is_channels_last(self, itemsize: int) -> bool:
         """Return whether a (N, C, spatial...) view is packed in memory as (N, spatial..., C).
 

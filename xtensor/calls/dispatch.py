@@ -241,5 +241,6 @@ def _enter_run(told: Told, stands: Standing, values: Sequence[int]) -> None:
             told.rows["moves"].append((number, stands.places[number]))
     for number, made in enumerate(stands.makes):
         shape = made.layout.shape
-        kind = told.object(made.dtype), len(shape), told.lengths(*shape), int(number in values)
+        order = told.form.FORTRAN if made.layout.order(made.dtype.itemsize) == "F" else 0
+        kind = told.object(made.dtype), len(shape), told.lengths(*shape), order, int(number in values)
         told.rows["results"].append((*kind, stands.places[made.word]))

@@ -205,7 +205,7 @@ class Captured:
 
     def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
         """Return a run that stands ready, whose results are all that is returned; None where there is none."""
-        whole = [one for one in self.outputs if one.is_whole and one.meta.layout.is_contiguous(one.meta.dtype.itemsize)]
+        whole = [one for one in self.outputs if one.is_whole and one.meta.layout.order(one.meta.dtype.itemsize)]
         if self._schedule is None or len(whole) < len(self.outputs):
             return None
         given, cells = [*arguments, *self._constants], dict(self._varying)

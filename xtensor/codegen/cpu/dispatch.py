@@ -26,12 +26,13 @@ def _made(at: Offsets) -> str:
     """Return @dropped: let go of objects from one number up to another, as far as they are there; @allocated: make a
     kind's results, and enter where they begin.
     """
-    result = f"""{row("results", "%r", "dtype*", "axes", "lie", "word")}\
+    result = f"""{row("results", "%r", "dtype*", "axes", "lie", "order", "word")}\
+  %flag = trunc i64 %order to i32
   call void %Py_IncRef(ptr %dtype)
   %lengths = getelementptr i64, ptr %kind, i64 %lie
   %axes.few = trunc i64 %axes to i32
   %array = call ptr %PyArray_NewFromDescr(ptr %ndarray, ptr %dtype, i32 %axes.few, ptr %lengths, ptr null, ptr null,
-    i32 0, ptr null)
+    i32 %flag, ptr null)
   %failed = icmp eq ptr %array, null
   br i1 %failed, label %drop, label %r.good
 r.good:

@@ -37,9 +37,9 @@ SINGLE, TUPLE = 0, 1
 # tensors: what an array has; the words of its lengths and strides; the bytes from its first element to its lowest and
 # behind its highest; what is left of its address, or -1; without axes, whether it is a value; what was found in this
 # call. written: a tensor's number. moves: a tensor's number and the word of the run that tells where it begins.
-# cells: words of the run that numbers tell. results: what an array is to have, whether it is a value, and the word
-# that tells where it begins. leaves: what kind, and the number of a result, a tensor or something computed, or an
-# object.
+# cells: words of the run that numbers tell. results: what an array is to have, NumPy's flag of its order, whether it
+# is a value, and the word that tells where it begins. leaves: what kind, and the number of a result, a tensor or
+# something computed, or an object.
 ROWS = {
     "spreads": ("whole", "length"),
     "parts": ("constant", "compared", "number", "noted", "itself"),
@@ -54,7 +54,7 @@ ROWS = {
     "written": ("number",),
     "moves": ("number", "word"),
     "cells": ("word",),
-    "results": ("dtype", "axes", "lie", "is.value", "word"),
+    "results": ("dtype", "axes", "lie", "order", "is.value", "word"),
     "leaves": ("kind", "value"),
 }
 RESULT, TENSOR, OBJECT, CELL = 0, 1, 2, 3
@@ -74,8 +74,8 @@ IN_DICT, IN_CELL, ITS_PLACE, ITS_OWN = range(4)
 # Of two tensors' memory: that it is apart; else twice the bytes between their beginnings, and 1 if they are one tensor.
 APART = 1 << 62
 
-# What NumPy's flags say of an array that can be written.
-WRITEABLE = 0x400
+# What NumPy's flags say of an array that can be written, and of one whose first axis is the innermost.
+WRITEABLE, FORTRAN = 0x400, 0x2
 
 
 # ---- lines

@@ -232,3 +232,28 @@ def test_columns_reduced_into_what_is_read() -> None:
         x = own(a[0])
         x[...] = xt.sum(x * 2.0 + own(a), axis=0)
         assert_equal(x, (a[0] * 2.0 + a).sum(axis=0))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("columns", [2, 3, 5, 7, 15])
+def test_short_rows(columns: int, threads: int) -> None:
+    """Loops go along columns: results and what lies beside them are right however operands lie, in any dtype."""
+    rng = np.random.default_rng(columns)
+    for rows in (17, 40, 5000):
+        for dtype in ("float64", "float32", "int64", "uint8", "complex64"):
+            given = rng.integers(0, 90, (rows, columns + 2)).astype(dtype)
+            row = given[0, :columns].copy()
+            with xt.options(engine="llvm", lazy="always", threads=threads, cache_dir=""):
+                x, y = xt.asarray(given, copy=True), xt.asarray(row)
+                window = x[:, 1 : columns + 1]
+                pairs = [
+                    (window + y, given[:, 1 : columns + 1] + row),
+                    (window[:, ::-1] * 2 - window[::-1], given[:, columns:0:-1] * 2 - given[::-1, 1 : columns + 1]),
+                    (window * y, given[:, 1 : columns + 1] * row),
+                    (xt.matrix_transpose(window) + 1, given[:, 1 : columns + 1].T + np.ones((), dtype)),
+                ]
+                window += y
+                expected = given.copy()
+                expected[:, 1 : columns + 1] += row
+                for found, right in (*pairs, (x, expected)):
+                    np.testing.assert_array_equal(np.asarray(found), right, strict=True)

@@ -187,6 +187,11 @@ BACKWARDS = 2 << 20
 # Elements of a strip of operands gathered crosswise.
 CROSS_STRIP = 512
 
+# Bytes of vectors: where rows are shorter than one, and there are eight times as many, loops go along columns; elements
+# of a strip of these, which stay in the cache until the next column is taken. (60 000 points of three float32 less
+# their centre: 950 us by rows, 66 by columns; NumPy 585. Of four float64: 150 by rows, 240 by columns.)
+SHORT_ROW, COLUMN_STRIP = 32, 4096
+
 # The longest row, in bytes of one operand, that is worth taking through all kernels: it has to stay in the cache from
 # stage to stage. Rows further on are fetched where they are shorter, and all of them are more bytes: processors look
 # ahead within a row and no further. (Layer norm of 10 000 x 1000 takes .85 of the time in float32, .53 in float64,

@@ -49,6 +49,10 @@ def map_launch(
         lanes = _lanes(program)
         boxes = _tile_boxes(nest, making.threads, lanes)
         further = [lanes * one[-2] for one in nest.strides]  # the same columns of the next tile
+    elif _has_short_rows(program, nest):
+        nest, further = _along_columns(nest), [costs.AHEAD] * len(nest.strides)
+        size = min(-(-nest.lengths[-1] // making.threads), costs.COLUMN_STRIP)
+        boxes = parts_of(whole(nest), len(nest.lengths) - 1, -(-size // 64) * 64)
     else:
         boxes = _map_boxes(nest, making.threads)
         further = [costs.AHEAD] * len(nest.strides)
@@ -105,6 +109,20 @@ def nest_launch(
     return launch_of(
         code, nest, depth, lies, groups, places, scalars, making, ahead=fetched, own=tiles, goes_on=form.streams
     )
+
+
+def _has_short_rows(program: Program, nest: Nest) -> bool:
+    """Return whether rows are shorter than vectors, and so many that a loop along columns takes less: points in space,
+    pixels of three colours.
+    """
+    lengths, short = nest.lengths, lanes_of(program, min(host().vector_bytes, costs.SHORT_ROW))  # type: ignore[union-attr]
+    return len(lengths) > 1 and lengths[-1] < short and lengths[-2] >= 8 * lengths[-1]
+
+
+def _along_columns(nest: Nest) -> Nest:
+    """Return a nest whose innermost loop is the one around that, whose strides are those of short rows."""
+    turned = [(*one[:-2], one[-1], one[-2]) for one in (nest.lengths, *nest.strides)]
+    return Nest(turned[0], tuple(turned[1:]), (*nest.reduced[:-2], nest.reduced[-1], nest.reduced[-2]))
 
 
 def _backwards(boxes: Sequence[Box], itemsize: int) -> list[Box]:

@@ -502,3 +502,48 @@ def test_parts_of_complex_arrays_are_views() -> None:
     z[...] = 0.0
     assert later.tolist() == [20.0, 6.0]
     assert float(ours.asarray(1 + 2j).imag) == 2.0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "bool"])
+def test_sorting_in_place(dtype: str) -> None:
+    """Who waits for the old elements gets those; views are sorted; wrong axes are refused with nothing changed."""
+    a = (numpy.random.default_rng(0).integers(0, 2 if dtype == "bool" else 50, (4, 6))).astype(dtype)
+    with xt.options(lazy="always"):
+        x = xt.asarray(a, copy=True)
+        before = xt.where(xt.asarray(True), x, x)
+        assert x.sort() is None
+        numpy.testing.assert_array_equal(x.numpy(), numpy.sort(a))
+        numpy.testing.assert_array_equal(before.numpy(), a)
+    x = xt.asarray(a, copy=True)
+    x[1:, ::2].sort(axis=0)
+    expected = a.copy()
+    expected[1:, ::2].sort(axis=0)
+    numpy.testing.assert_array_equal(x.numpy(), expected)
+    for axis in (2, -3):
+        with pytest.raises(ValueError, match="axis"):
+            x.sort(axis)
+    numpy.testing.assert_array_equal(x.numpy(), expected)
+    x.detach().sort(kind="stable")
+    numpy.testing.assert_array_equal(x.numpy(), numpy.sort(expected))
+    read_only = xt.asarray(numpy.broadcast_to(a[0], (3, 6)))
+    with pytest.raises(ValueError, match="read-only|writ"):
+        read_only.sort()
+
+
+def test_numpys_arrays_beside_small_tensors() -> None:
+    """They are read as they are: results are tensors, in memory of their own."""
+    x, a = xt.asarray([3.0, 1.0, 2.0]), numpy.array([1.0, 5.0, 2.5])
+    for function in (numpy.fmax, numpy.heaviside, numpy.fmod, numpy.interp):
+        mine = getattr(ours, function.__name__)
+        given = (x, numpy.sort(a), a) if function is numpy.interp else (x, a)
+        right = function(*[one.numpy() if isinstance(one, xt.Tensor) else one for one in given])
+        found = mine(*given)
+        assert isinstance(found, xt.Tensor)
+        numpy.testing.assert_array_equal(found.numpy(), right)
+    sorted_ = ours.sort(a)
+    sorted_[0] = -1.0
+    assert a[0] == 1.0
+    rotation = ours.array([[xt.cos(x[0]), -xt.sin(x[0])], [1.0, x[1]]])
+    numpy.testing.assert_array_equal(rotation.numpy(), numpy.array([[numpy.cos(3.0), -numpy.sin(3.0)], [1.0, 1.0]]))
+    with pytest.raises(ValueError, match="ragged"):
+        ours.array([[x[0], 1.0], [x[1]]])

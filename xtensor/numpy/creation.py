@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
 from ..autograd.rules import xt
 from ..base.dtypes import canonical
 from ..base.errors import expected
+from ..base.options import thin_closed
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
 from .common import as_array, beside, constant
+from .thin import LONG_WAY, made_at_once
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
@@ -131,10 +134,24 @@ def array(
     ndmin: int = 0,
     like: Any = None,
 ) -> Tensor:
+    usual = dtype is None and copy is True and order == "K" and not ndmin and like is None
+    if usual and _is_short(object) and not thin_closed[0]:
+        with suppress(*LONG_WAY):
+            return cast(Tensor, made_at_once(numpy.array, (object,), {}))
     refuse_stranger(object, "array")
     x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
     x = _as_order(x, order)
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
+
+
+def _is_short(x: Any) -> bool:
+    """Return whether this is a list of up to 16 elements with a tensor among them, or of such lists: a matrix of values
+    that were computed, as rotations are written.
+    """
+    if type(x) is not list or len(x) > 16:
+        return False
+    kinds = {*map(type, x)}
+    return Tensor in kinds or (kinds == {list} and any(len(row) <= 16 and Tensor in map(type, row) for row in x))
 
 
 def asarray(

@@ -15,6 +15,7 @@ from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
 from .common import as_array, as_arrays, flattened, give, has_gradient, with_slope
 from .door import through
+from .thin import changed_at_once
 
 
 def ndim(a: Any) -> int:
@@ -178,6 +179,13 @@ def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, 
     x, axis = flattened(a, axis, "sort")
     _refuse_order("sort", order)
     return xt.sort(x, axis=axis)
+
+
+def sort_in_place(x: Tensor, axis: Any, kind: Any, order: Any, stable: Any) -> None:
+    """Sort the elements of an array along an axis, in place."""
+    plain = order is None and stable is None and type(axis) is int and -x.ndim <= axis < x.ndim
+    if not plain or not changed_at_once(numpy.ndarray.sort, x, (axis, kind)):
+        x[...] = sort(x, axis, kind, order, stable=stable)
 
 
 def argsort(

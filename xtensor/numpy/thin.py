@@ -145,6 +145,10 @@ def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BEL
             if type(x) is not numpy.ndarray or x.nbytes > most:
                 raise _LongWayError
             natives.append(x)
+        elif kind is numpy.ndarray:
+            if x.nbytes > most or not is_held(x.dtype) or chosen_device(None, "device") is not CPU_DEVICE:
+                raise _LongWayError
+            natives.append(x)
         elif kind is list or kind is tuple:
             x = kind(_taken(x, natives, most))
         elif kind not in _PLAIN and not isinstance(x, (numpy.dtype, type)):

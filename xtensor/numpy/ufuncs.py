@@ -62,6 +62,7 @@ class Ufunc:
         cheap = function.__name__ in CHEAP
         self.below, self.times = (cheap_below, _INTO) if cheap else (costly_below, 1)
         self.is_native = native.nout == 1 and CPU.kernel(function.__name__) is native
+        self._is_composed = name in FORMULAS and name not in _AS_THE_STANDARD
         self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs
         self.identity, self.signature, self.types, self.ntypes = (
             native.identity,
@@ -83,6 +84,11 @@ class Ufunc:
                 if any(answers_itself(x) for x in operands):
                     return self.native(*operands)
                 operands = self._taken(operands)
+            if self._is_composed and not thin_closed[0]:
+                try:
+                    return made_at_once(self.native, operands, {})
+                except LONG_WAY:
+                    pass
             return self.function(*operands)
         out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
         most = self.below[0] * self.times
@@ -375,6 +381,10 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "rint": _rint,
     "vecmat": _vecmat,
 }
+
+
+# Those of them that differ from NumPy's in values.
+_AS_THE_STANDARD = frozenset(("divmod",))
 
 
 def ufunc(name: str) -> Ufunc:

@@ -279,7 +279,7 @@ class Methods:
 
     def sort(self, axis: int = -1, kind: Any = None, order: None = None, *, stable: Any = None) -> None:
         """Sort the elements along an axis, in place."""
-        cast(Any, self)[...] = xt.numpy.sort(self, axis, kind, order, stable=stable)
+        xt.numpy.shaping.sort_in_place(self, axis, kind, order, stable)
 
     def swapaxes(self, axis1: int, axis2: int) -> Tensor:
         return xt.numpy.swapaxes(self, axis1, axis2)

@@ -189,8 +189,8 @@ def counts(np: Any) -> tuple[Callable[..., Any], Any]:
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(("make", "is_answered"), [(batches, True), (embeddings, True), (counts, False)])
-def test_steps_that_write_to_what_they_are_given(make: Any, is_answered: bool) -> None:
+@pytest.mark.parametrize("make", [batches, embeddings, counts])
+def test_steps_that_write_to_what_they_are_given(make: Any) -> None:
     """Indices outside are found before anything is written, or by the library; the state is that of plain calls."""
     (plain, right), (function, state) = make(numpy), make(xnp)
     fused = xt.fuse(function)
@@ -205,8 +205,7 @@ def test_steps_that_write_to_what_they_are_given(make: Any, is_answered: bool) -
                 errors.append(str(error))
         assert len(errors) == 2 * (call % 7 == 6)
         np.testing.assert_allclose(np.asarray(state), right, rtol=1e-12)
-    answered = sum(one.dispatched for one in fused._known.values())
-    assert (answered > 15) == is_answered
+    assert sum(one.dispatched for one in fused._known.values()) > 15
 
 
 @pytest.mark.usefixtures("at_once")

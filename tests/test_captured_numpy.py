@@ -10,6 +10,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import xtensor as xt
+import xtensor.numpy as names
 from xtensor.codegen.cpu.compile import host
 
 needs_llvm = pytest.mark.skipif(host() is None, reason="generated code needs llvmlite and a fused multiply-add")
@@ -230,3 +231,20 @@ def test_means_of_integers(dtype: str) -> None:
             assert found.dtype == expected.dtype
             np.testing.assert_allclose(np.asarray(function(xt.asarray(x, copy=True))), expected, **near)
         assert "library: " not in fused.explained()
+
+
+def test_averages_and_gradients_at_places() -> None:
+    """Weights are looked at by each call; NumPy's error where they add up to zero. Distances may be alike, or not."""
+    rng = np.random.default_rng(4)
+    average = xt.fuse(lambda x, w: names.average(x, weights=w) * 2)
+    slope = xt.fuse(lambda x, t: names.gradient(x, t) * 2)
+    for call in range(6):
+        x, w = rng.random(20), rng.random(20)
+        t = np.arange(20.0) if call % 2 else np.cumsum(rng.random(20) + 0.5)
+        ours = [xt.asarray(one, copy=True) for one in (x, w, t)]
+        np.testing.assert_allclose(np.asarray(average(*ours[:2])), np.average(x, weights=w) * 2, rtol=1e-13)
+        np.testing.assert_allclose(np.asarray(slope(ours[0], ours[2])), np.gradient(x, t) * 2, rtol=1e-11, atol=1e-12)
+        with pytest.raises(ZeroDivisionError):
+            average(ours[0], xt.zeros(20))
+    for fused in (average, slope):
+        assert "[values]" not in fused.explained()

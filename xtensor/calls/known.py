@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Why a call is a plain one although it was captured.
 ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' or show)"
-SMALL = "[small] library calls cost less for arrays as small as these"
+SMALL = "[small] a plain call costs less: arrays are small, or the time goes into library functions"
 
 
 def asks_for_plain_calls(limits: Settings) -> bool:

@@ -9,6 +9,7 @@ import numpy
 from ..autograd.rules import xt
 from ..base.dtypes import real_of
 from ..base.layout import as_axes
+from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
 from .common import as_array, as_condition, flattened, give
 from .ufuncs import folded
@@ -161,10 +162,18 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     dtype = xt.result_type(x.dtype, weights.dtype, *(() if x.dtype.kind in "fc" else (xt.float64,)))
     weights = xt.astype(weights, dtype, copy=False)
     total = sum(weights, axis, keepdims=keepdims)
-    if bool(xt.any(total == 0)):
+    capture = watching() if watchers else None
+    known = capture is not None and capture.holds(_check_no_zero, total.blob, "average")
+    if not known and bool(xt.any(total == 0)):
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     result = sum(xt.astype(x, dtype, copy=False) * weights, axis, keepdims=keepdims) / total
     return (result, xt.broadcast_to(total, result.shape).copy()) if returned else result
+
+
+def _check_no_zero(total: Any) -> None:
+    """Raise ValueError where a sum of weights is zero: the call is a plain one then, which raises what NumPy does."""
+    if not total.all():
+        raise ValueError("Weights sum to zero, can't be normalized")
 
 
 def _spread_weights(x: Tensor, weights: Tensor, axis: Any) -> Tensor:

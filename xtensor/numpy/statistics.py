@@ -354,6 +354,8 @@ def _widths(step: Any, length: int) -> Any:
     if places.shape != (length,):
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
     widths = xt.diff(places)
+    if watchers and watching() is not None:  # which would depend on values
+        return widths
     return widths[0] if bool(xt.all(widths == widths[0])) else widths
 
 

@@ -1,7 +1,7 @@
 """Elements at indices as launches: what `x[i]` reads and `x[i] = y` writes, where `i` are arrays of integers.
 
-Indices are looked at before anything is moved. One that lies outside is noted where `Checked` finds it; the function is
-called then, which says what is wrong.
+Indices are looked at before anything is moved. One that lies outside stops the run; the function is called then,
+which says what is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Library functions without an address of their own, called by machine code: the driver goes through a whole schedule,
 and Python runs for these calls alone.
 
-Results go to memory that was given to the run before it began, as they are copied, small ones alone are made so.
+Results are copied to memory that the run had before: only small ones are made so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Factorisations as launches: calls of LAPACK at its own address, as NumPy's `linalg` would make them.
 
 The same function is called for a copy that lies the same way, so that results have the same bits. What a matrix makes
-impossible is noted where `Checked` finds it.
+impossible stops the run where the captured call can be made again, and is noted where `Checked` finds it elsewhere.
 """
 
 from __future__ import annotations

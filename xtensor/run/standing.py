@@ -1,5 +1,6 @@
 """Runs that stand ready: the words of a schedule's run in memory of their own, where machine code enters addresses and
-calls the driver itself (codegen/cpu/dispatch.py), as long as Python's lock is held: one run serves all threads.
+calls the driver itself (codegen/cpu/dispatch.py), as long as Python's lock is held: one run serves all threads, one at
+a time where library functions are called inside (callbacks.py).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .callbacks import Callback, can_call_back
 from .native import WORD, Makes, Segment, packable, scalar_format
 from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule
 
-# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long; and the
-# bytes that it works in, which it keeps.
+# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long, but for
+# library functions, which let them run; and the bytes that it works in, which it keeps.
 LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 
 

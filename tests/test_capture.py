@@ -872,3 +872,20 @@ def test_a_view_of_what_the_library_has_made_is_copied_and_written() -> None:
         np.testing.assert_allclose(found.numpy(), np.sort(product), rtol=1e-13)
         wanted = product + 2.0 * (np.arange(15) == 0)[:, None]
         np.testing.assert_allclose(summed.numpy(), wanted.cumsum(1), rtol=1e-12, atol=1e-12)
+
+
+def test_garbage_is_not_kept() -> None:
+    """A tensor that only a circle of garbage holds makes no call a plain one, whenever that is collected."""
+
+    def function(x: Any) -> Any:
+        circle: list[Any] = [xt.exp(x)]
+        circle.append(circle)
+        return x + circle[0]
+
+    gc.disable()
+    try:
+        fused = xt.fuse(function, strict=True)
+        for _ in range(3):
+            np.testing.assert_allclose(np.asarray(fused(xt.ones(5))), 1.0 + np.e)
+    finally:
+        gc.enable()

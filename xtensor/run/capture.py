@@ -8,6 +8,7 @@ give the same results for other arguments whose memory lies alike and overlaps a
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -555,9 +556,15 @@ class Capture:
             return spot
 
     def kept_besides(self, results: Iterable[TBlob]) -> bool:
-        """Return whether somebody holds memory that was made, other than these results."""
+        """Return whether somebody holds memory that was made, other than these results: not garbage, in a circle."""
         owners = {blob.owner for blob in results}
-        return any([owner not in owners for reference in self._made if (owner := reference()) is not None])
+        if not self._is_held(owners):
+            return False
+        gc.collect()
+        return self._is_held(owners)
+
+    def _is_held(self, but: set[Storage]) -> bool:
+        return any([owner not in but for reference in self._made if (owner := reference()) is not None])
 
 
 def _is_as_before(root: Root) -> bool:

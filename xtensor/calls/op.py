@@ -423,7 +423,8 @@ def _composed(op: Op, x: Tensor, params: dict[str, Any]) -> Tensor | None:
         return None
     if x.dtype in _COMPOSED:
         return op.composed(x, dict(params)) if _keeps_dtype(params.get("dtype"), x.dtype) else None
-    if x.dtype.kind not in "biu" or params.get("dtype") or _dtype_of(op, (x.dtype,), params) != _DOUBLE:
+    counts = x.dtype.kind in "biu" and _keeps_dtype(params.get("dtype"), _DOUBLE)
+    if not counts or _dtype_of(op, (x.dtype,), params) != _DOUBLE:
         return None
     return op.composed(x.astype(_DOUBLE), dict(params))
 

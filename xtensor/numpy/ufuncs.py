@@ -345,10 +345,12 @@ def _fmod(x1: Tensor, x2: Tensor) -> Tensor:
     kind = x1.dtype.kind if x1.dtype == x2.dtype else ""
     if kind == "f":
         return xt.copysign(xt.remainder(xt.abs(x1), xt.abs(x2)), x1)
-    rest = xt.remainder(x1, x2) if kind and kind in "iu" else None
-    if rest is None or kind == "u":
-        return on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b)) if rest is None else rest
-    return xt.where((rest != 0) & ((x1 < 0) != (x2 < 0)), rest - x2, rest)
+    if kind == "u":
+        return xt.remainder(x1, x2)
+    if kind == "i":  # whose remainder has the sign of the divisor
+        rest = xt.remainder(x1, x2)
+        return xt.where((rest != 0) & ((x1 < 0) != (x2 < 0)), rest - x2, rest)
+    return on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b))
 
 
 @differentiable(x1=lambda g, x1, y: g * _exp2(x1 - y), x2=lambda g, x2, y: g * _exp2(x2 - y), elementwise=True)

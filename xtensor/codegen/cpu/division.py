@@ -170,6 +170,7 @@ def _rest(a: Vector, b: Vector) -> Vector:
 
 
 def _real(b: Vector) -> Vector:
+    """Return a divisor, which must be of a dtype that this module knows."""
     if b.dtype not in (FLOAT32, FLOAT64):
         raise LacksError(f"whole division in {b.dtype}")
     return b

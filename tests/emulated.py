@@ -17,6 +17,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
+import host_cublas
 import host_cupy
 import numpy as np
 import ptx
@@ -27,6 +28,7 @@ import xtensor as xt
 from xtensor.autograd import rules
 from xtensor.codegen.cuda import library as cuda_library
 from xtensor.codegen.cuda import nvrtc as cuda_build
+from xtensor.devices import cublas
 from xtensor.plan import fusion, program
 from xtensor.run import replay
 
@@ -49,6 +51,8 @@ class Launches:
     executed, those that were idle meanwhile among them. threads: those that have the device's context. limits: how much
     shared memory functions were allowed.
     """
+
+    cublas: host_cublas.Library
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -169,13 +173,15 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
     from xtensor.devices import cuda
 
     launches = Launches()
-    before = cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate
+    launches.cublas, multiplying = host_cublas.made()
+    before = cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate, cublas.found
     launch, parts, *_ = before
 
     def seen(function: cuda_build.Function, *others: Any) -> None:
         launches.texts.append(function.text)
         launch(function, *others)
 
+    cublas.found = lambda: multiplying  # type: ignore[assignment]
     cuda_build.launch = seen
     cuda_build._cuda = lambda part: launches.parts.get(part) or parts(part)  # type: ignore[assignment]
     cuda.CUDA.architecture = lambda self: architecture  # type: ignore[method-assign]
@@ -188,7 +194,7 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
             yield launches
     finally:
         as_a_new_device()
-        cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate = before
+        cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate, cublas.found = before
 
 
 def as_in_another_process() -> None:

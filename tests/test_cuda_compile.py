@@ -290,6 +290,7 @@ KINDS = {name: library.memory_type(dtype) for name, dtype in ALL.items()}
 SECTIONS: dict[str, list[dict[str, Any]]] = {
     "gather": [{"T": kind, **MOVES, "EACH": each} for kind in library.MOVED.values() for each in (0, 1)],
     "check": [{"ARRAYS": 2, "LAST": repeats, "FLAT": 1 - repeats} for repeats in (0, 1)],
+    "classes": [{"T": kind, "IGNORED": one} for kind in ("i8", "u8", "i32", "i64", "u64") for one in (0, 1)],
     "add": [{"T": kind, "ARRAYS": 2, "LOOPS": 2, "JOINS": joins} for kind in {*KINDS.values()} for joins in (0, 1)],
     "scatter": [{"T": kind, **MOVES, "REPEATS": 1} for kind in library.MOVED.values()],
     "mark": [{}],

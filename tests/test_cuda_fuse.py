@@ -438,3 +438,172 @@ def test_random_programs_as_graphs(seed: int, cuda: emulated.Launches) -> None:
     with xt.options(lazy="auto"):
         for call in range(REPEATS + 3):
             assert_call(fused, program, call, kept=kept)
+
+
+# ---- matrix products in graphs
+
+
+def trained(x: Any, w: Any, v: Any) -> Any:
+    """A step of two layers, whose products are of arguments, temporaries, and transposed ones of both."""
+    h = xt.tanh(x @ w)
+    slope = (h @ v - 1.0) * 0.1
+    w -= x.T @ ((slope @ v.T) * (1.0 - h * h))
+    v -= h.T @ slope
+    return xt.sum(slope * slope)
+
+
+def layers(call: int, device: Any, dtype: Any = np.float32) -> list[Any]:
+    rng = np.random.default_rng(call)
+    return [
+        xt.asarray((0.2 * rng.standard_normal(shape)).astype(dtype), device=device)
+        for shape in ((9, 6), (6, 5), (5, 3))
+    ]
+
+
+def compared(fused: Any, program: Any, given: list[Any], plain: list[Any], eps: float) -> None:
+    found, expected = fused(*given), program(*plain)
+    for one, other in zip(on_host((found, *given)), on_host((expected, *plain)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=64 * eps, atol=64 * eps)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_are_part_of_graphs(dtype: Any, cuda: emulated.Launches) -> None:
+    """The whole step is one graph, told once where operands lie."""
+    fused, eps = xt.fuse(trained, strict=True), np.finfo(dtype).eps
+    given, plain = layers(0, "cuda:0", dtype), layers(0, "cpu", dtype)
+    with xt.options(lazy="auto"):
+        for _ in range(REPEATS + 3):
+            before = len(cuda.graphs), cuda.cublas.calls
+            compared(fused, trained, given, plain, eps)
+        assert len(cuda.graphs) - before[0] == 1
+        assert cuda.cublas.calls == before[1]
+        assert cuda.cublas.recorded[-5:] == [cuda.cublas.recorded[-1]] * 5
+        assert cuda.cublas.recorded[-1]  # their scratch memory
+    assert "library" not in str(xt.explain(fused))
+
+
+def test_operands_that_move_are_copied_for_graphs(cuda: emulated.Launches) -> None:
+    """Other rows at each call, as those of minibatches; weights that are made anew at each."""
+
+    def step(x: Any, w: Any, v: Any) -> Any:
+        h = xt.tanh(x @ w)
+        slope = (h @ v - 1.0) * 0.1
+        return w - x.T @ ((slope @ v.T) * (1.0 - h * h)), v - h.T @ slope, h @ v
+
+    fused, kept = xt.fuse(step, strict=True), []
+    (_, w, v), (_, a, b) = layers(0, "cuda:0"), layers(0, "cpu")
+    with xt.options(lazy="auto"):
+        for call in range(3 * REPEATS + 3):
+            before = len(cuda.graphs), cuda.cublas.calls
+            rows, plain = layers(call, "cuda:0")[0], layers(call, "cpu")[0]
+            (w, v, y), (a, b, z) = fused(rows, w, v), step(plain, a, b)
+            kept.append((rows, w, v, y))  # so that nothing comes to lie where it lay before
+            for one, other in zip(on_host((w, v, y)), on_host((a, b, z)), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        assert len(cuda.graphs) - before[0] == 1
+        assert cuda.cublas.calls == before[1]
+    for number, (rows, w, v, _) in enumerate(kept[:-1]):  # none was written later
+        again = step(rows, w, v)
+        for one, other in zip(on_host(again[:2]), on_host(kept[number][1:3]), strict=True):
+            assert one.shape == other.shape
+            assert np.all(np.isfinite(one))
+    graphs = [graph for graph in cuda_segment._graphs if graph.beside is not None]
+    assert graphs
+
+
+def test_products_that_cannot_be_copied_end_graphs(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too large to be copied and lies elsewhere each time: kernels are launched one by one, for good."""
+    from xtensor.run import cuda_products
+
+    monkeypatch.setattr(cuda_products, "COPIED", 0)
+    fused = xt.fuse(trained, strict=True)
+    held: list[Any] = []
+    with xt.options(lazy="auto"):
+        for call in range(cuda_segment.ATTEMPTS * (REPEATS + 2) + 8):
+            before = len(cuda.graphs)
+            given, plain = layers(call, "cuda:0"), layers(call, "cpu")
+            compared(fused, trained, given, plain, np.finfo(np.float32).eps)
+            held.append(given)
+    assert len(cuda.graphs) == before
+
+
+def test_a_graphs_memory_goes_when_there_is_none(cuda: emulated.Launches) -> None:
+    """Graphs, and the temporaries that schedules keep for them, are let go of; the next call begins again."""
+    from xtensor.devices.cuda_memory import let_go
+
+    fused = xt.fuse(trained, strict=True)
+    given, plain = layers(0, "cuda:0"), layers(0, "cpu")
+    with xt.options(lazy="auto"):
+        for call in range(3 * REPEATS):
+            if call == REPEATS + 2:
+                let_go(given[0].device.backend)
+                assert not [graph for graph in cuda_segment._graphs if graph.workspace is not None]
+                assert not cuda_segment._workspaces
+            compared(fused, trained, given, plain, np.finfo(np.float32).eps)
+
+
+VIEWS: dict[str, Callable[[Any, Any], Any]] = {
+    "plain": lambda x, y: x @ y,
+    "turned": lambda x, y: xt.matrix_transpose(x) @ xt.matrix_transpose(y),
+    "one turned": lambda x, y: x @ xt.matrix_transpose(x),
+    "with gaps": lambda x, y: x[:, :4] @ y[:4, 1:5],
+    "rows apart": lambda x, y: x[::2] @ y[:, ::2],
+    "backwards": lambda x, y: x[:, ::-1] @ y[::-1],
+    "a vector": lambda x, y: x @ y[:, 1],
+    "by a vector": lambda x, y: x[1] @ y,
+    "a scalar": lambda x, y: x[1] @ y[:, 2],
+    "a row": lambda x, y: x[1:2] @ y,
+    "a column": lambda x, y: x @ y[:, 1:2],
+    "stacks": lambda x, y: xt.reshape(x, (2, 3, 6)) @ xt.reshape(y, (2, 6, 3)),
+    "a stack by one": lambda x, y: xt.reshape(x, (2, 3, 6)) @ y,
+    "one by a stack": lambda x, y: x @ xt.broadcast_to(y, (3, 6, 6)),
+    "a stack turned": lambda x, y: xt.matrix_transpose(xt.reshape(x, (2, 3, 6))) @ xt.reshape(y, (2, 3, 6)),
+    "stacks in another order": lambda x, y: xt.permute_dims(xt.reshape(x, (3, 2, 6)), (1, 0, 2)) @ y,
+    "adjoint": lambda x, y: xt.conj(xt.matrix_transpose(x * 1j)) @ (y + 1j),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_products_of_views(view: str, cuda: emulated.Launches) -> None:
+    def program(x: Any, y: Any) -> Any:
+        return VIEWS[view](x * 2.0, y) + 1.0, VIEWS[view](x, y)
+
+    fused = xt.fuse(program, strict=True)
+    with xt.options(lazy="auto"):
+        for call in range(REPEATS + 3):
+            found, expected = fused(*operands(call, "cuda:0")), program(*operands(call, "cpu"))
+            for one, other in zip(on_host(found), on_host(expected), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_stacks_of_products(dtype: Any, cuda: emulated.Launches) -> None:
+    rng, before = np.random.default_rng(0), cuda.cublas.calls
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((4, 5, 3), (4, 3, 6)))
+    x, y = (xt.asarray(one, device="cuda:0") for one in (a, b))
+    with xt.options(lazy="always"):
+        found = np.asarray((x @ y + 1).to_device("cpu"))
+    np.testing.assert_allclose(found, a @ b + 1, rtol=1e-5)
+    assert cuda.cublas.calls == before + 1
+
+
+def test_classes_are_checked_by_one_kernel(cuda: emulated.Launches) -> None:
+    """A captured cross entropy waits once, for the classes, and takes no elements at indices."""
+    x, t = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32), np.array([0, 4, 2, -100, 1, 3])
+    fused = xt.fuse(lambda x, t: xt.nn.cross_entropy(x * 2.0, t), strict=True)
+    given = [xt.asarray(one, device="cuda:0") for one in (x, t)]
+    with xt.options(lazy="auto"):
+        for _ in range(REPEATS + 2):
+            found = np.asarray(fused(*given).to_device("cpu"))
+        np.testing.assert_allclose(
+            found, np.asarray(xt.nn.cross_entropy(xt.asarray(x) * 2.0, xt.asarray(t))), rtol=1e-6
+        )
+        words = str(xt.explain(fused))
+        assert words.count("library") == 1, words
+        for wrong in (5, -1, 1 << 40):
+            given[1] = xt.asarray(np.array([0, 4, wrong, -100, 1, 3]), device="cuda:0")
+            with pytest.raises(IndexError, match=f"hold integers from 0 to 4, got {wrong}"):
+                fused(*given)
+        for dtype in (np.int8, np.uint8, np.uint64):
+            classes = np.array([0, 4, 2, 1, 1, 3], dtype)
+            assert np.isfinite(float(fused(given[0], xt.asarray(classes, device="cuda:0"))))

@@ -29,6 +29,20 @@ BLOCKS, PIECE = 1024, 8
 _NONE = Axis(1, 1, 1, 1, 1, 0)
 
 
+def outside(x: Array, count: int, ignored: int | None) -> bool | None:
+    """Return whether an integer is outside [0, count) and not the ignored one, which waits for the device; None where
+    there is no kernel for that.
+    """
+    if library_of(x) is np:
+        return None
+    cp = library_of(x)
+    wrong, x = cp.zeros(1, np.int32), cp.ascontiguousarray(x)
+    given = {"T": memory_type(x.dtype), "IGNORED": int(ignored is not None)}
+    numbers = [wrong, x, x.size, count, ignored or 0]
+    found = launch("classes", x, given, numbers, blocks_of(x.size), reach=x.size)
+    return bool(wrong.get()[0]) if found else None
+
+
 def columns(x: Array, y: Array, axes: Axes, rows: bool) -> bool:
     """Write the windows of x into y: (batch, groups, channels, *window, *positions), or if `rows`
     (batch, groups, *positions, *window, channels).

@@ -11,6 +11,7 @@ from ..base.layout import as_axis
 from ..calls.library import native_of
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
+from . import kernels
 from .checks import along, count_of, floating, per_channel, whole, within
 
 __all__ = ["dropout", "embedding", "linear", "one_hot"]
@@ -64,6 +65,8 @@ def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: 
 
 
 def _check_classes(native: Native, count: int, function: str, argument: str, ignored: int | None) -> None:
+    if native.size and kernels.outside(native, count, ignored) is False:
+        return
     wide = native.astype("int64", copy=False)  # which takes any bound; what it cannot hold becomes negative
     if (wide.view("uint64") < count).all():
         return

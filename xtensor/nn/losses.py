@@ -14,7 +14,7 @@ from ..autograd.tape import OFF, differentiable, is_recording, recording
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
-from ..tensor.face import Tensor
+from ..tensor.face import CPU_DEVICE, Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
 from .layers import check_classes, classes_of, is_class, is_of
@@ -275,8 +275,12 @@ def _of_picked(
 @differentiable(x=lambda g, target, axis, like: xt.where(is_class(target, like.shape[axis], axis), g, 0))
 def _picked(x: Tensor, target: Tensor, axis: int) -> Tensor:
     """Return the elements of x at the target's classes, which lie along an axis of length 1; any for a class that does
-    not exist.
+    not exist. On another device than the CPU they are sums over the classes, which the kernels that read x anyway
+    compute: who takes elements at indices has to wait for whether these are inside.
     """
+    if x.device is not CPU_DEVICE:
+        picked = xt.where(is_class(target, x.shape[axis], axis), x, 0)
+        return cast(Tensor, xt.sum(picked, axis=axis, keepdims=True))
     return cast(Tensor, xt.take_along_axis(x, _within(target, x.shape[axis]), axis=axis))
 
 

@@ -83,8 +83,11 @@ class Launches(NamedTuple):
 class Launcher:
     """What makes the launches of kernels over a shape that has elements, for how operands are aligned.
 
-    numbers, scalars: of the values that it takes; dtypes: of the scalars.
+    numbers, scalars: of the values that it takes; dtypes: of the scalars. is_told_once: whether a CUDA graph tells its
+    launch where operands lie when it is recorded, and never again (see cuda_products.py).
     """
+
+    is_told_once = False
 
     def __init__(self, numbers: Sequence[int], kernels: Sequence[Kernel], work: Work) -> None:
         self.numbers, self.contract = numbers, work.limits.fast_math
@@ -128,6 +131,8 @@ class ByKernel(Launcher):
 
 def texts(kernel: Kernel, work: Work) -> list[str]:
     """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
+    if kernel.direct is not None:
+        return ["a matrix product, by cuBLAS"]
     numbers = (*kernel.inputs, *kernel.results)
     aligned = [work.begins.get(number, 0) % VECTOR for number in numbers]
     maker = _Maker(kernel.program, aligned, None, work.limits.fast_math)

@@ -4,6 +4,9 @@ A segment that comes again and again on one stream is recorded as a CUDA graph, 
 graph's kernels are told is fixed, but addresses differ from run to run, and so do scalars: its kernels read them from a
 table on the device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph
 its stream's: so nothing writes the table before all that reads it is done.
+
+A matrix product of cuBLAS reads no table. Where its operands lie the same at every run, as temporaries do, a graph has
+its addresses; what has been seen to move is copied beside the graph, from and to where the table says.
 """
 
 from __future__ import annotations
@@ -13,17 +16,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from itertools import accumulate, count
 from typing import Any, NamedTuple
-from weakref import WeakSet, ref
+from weakref import WeakSet, WeakValueDictionary, ref
 
 from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
+from ..devices.cublas import WORKSPACE
 from ..devices.cuda_memory import letting_go
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
 from .cuda import Launcher, Launches
+from .cuda_products import ByCublas, C
 from .native import scalar_words
 
 # Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
@@ -31,9 +36,17 @@ from .native import scalar_words
 REPEATS, LEAST, MOST, STREAMS = 4, 3, 256, 4
 TABLES = (16, 64, 256)
 
-# The graphs there are, and how often they were launched.
+# Graphs of one segment that may be dropped because what their products are told no longer holds.
+ATTEMPTS = 4
+
+# The graphs there are, and how often they were launched; the scratch memory of products of each device and stream that
+# has graphs with some.
 _graphs: WeakSet[Graph] = WeakSet()
 _uses = count()
+_workspaces: WeakValueDictionary[tuple[str, int], Storage] = WeakValueDictionary()
+
+# Of an operand, the word of a run that tells of it, and what is added.
+Place = tuple[int, int]
 
 
 class Step(NamedTuple):
@@ -43,7 +56,7 @@ class Step(NamedTuple):
     """
 
     launcher: Launcher
-    places: Sequence[tuple[int, int]]
+    places: Sequence[Place]
     scalars: Sequence[int]
     changing: bool
     instead: Callable[[Any, LacksError], None]
@@ -65,6 +78,9 @@ class Segment:
         self.device = device
         self.steps: list[Step] = []
         self.graphs: dict[int, Graph | None] = {}
+        self.moving: set[Place] = set()  # operands of products that have lain elsewhere, and are copied for graphs
+        self._lay: dict[Place, int] = {}
+        self._lost = 0
         self._runs: dict[int, int] = {}
         self._told: tuple[Any, list[bytes] | None] = None, None
 
@@ -92,7 +108,7 @@ class Segment:
         if not self._runs and len(self.steps) > 1:
             self._build(run.words)
         found = [self._launched(step, run, scalars, stream.ptr) for step, scalars in zip(self.steps, told, strict=True)]
-        if graph is None and stream.ptr not in self.graphs:
+        if stream.ptr not in self.graphs:
             self._count(run, stream, found)
 
     def scalars(self, given: Any) -> list[bytes]:
@@ -131,16 +147,33 @@ class Segment:
     def _count(self, run: Any, stream: Any, found: Sequence[Launches | LacksError]) -> None:
         """Count a run on a stream, and record a graph where there have been enough."""
         runs = self._runs[stream.ptr] = self._runs.get(stream.ptr, 0) + 1
+        self._follow(run.words)
         if runs < REPEATS or len(self.graphs) >= STREAMS:
             return
         works = [one for one in found if isinstance(one, Launches)]
         pays = len(works) == len(found) and sum([len(one.launches) for one in works]) >= LEAST
+        pays = pays and self._lost < ATTEMPTS
         self.graphs[stream.ptr] = _recorded(self, run, stream, works) if pays else None
+
+    def _follow(self, words: Sequence[int]) -> None:
+        """Note which operands of products lie elsewhere than at the run before, of those that can be copied."""
+        for step in self.steps:
+            if not isinstance(step.launcher, ByCublas):
+                continue
+            for number, (place, address) in enumerate(zip(step.places, step.addresses(words), strict=True)):
+                if self._lay.get(place, address) != address and step.launcher.packed_nbytes(number) is not None:
+                    self.moving.add(place)
+                self._lay[place] = address
 
     def forget(self, graph: Graph) -> None:
         """Drop a graph; it is recorded anew when the segment has come as often again."""
         self.graphs.pop(graph.stream.ptr, None)
         self._runs.pop(graph.stream.ptr, None)
+
+    def lose(self, graph: Graph) -> None:
+        """Drop a graph whose products would be told what no longer holds."""
+        self._lost += 1
+        self.forget(graph)
 
 
 # ---- graphs
@@ -150,8 +183,9 @@ class Graph:
     """A segment's launches as one, on a stream.
 
     words: of a run, those that its table tells of; aligned: how far each was behind a multiple of a vector; room: the
-    bytes, of which the table tells next, in which launches hand something on. changing: the steps whose scalars come
-    last in the table. used: counts up over all graphs.
+    bytes, of which the table tells next, in which launches hand something on; beside: where what is copied for products
+    lies, of which it tells then. changing: the steps whose scalars come last in the table. fixed: where operands of
+    products must lie; workspace: scratch memory of products. used: counts up over all graphs.
     """
 
     def __init__(self, segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> None:
@@ -161,33 +195,87 @@ class Graph:
         self.words = list(dict.fromkeys([word for step in segment.steps for word, _ in step.places]))
         self.aligned = [run.words[word] % VECTOR for word in self.words]
         self.room = max([sum(map(_rounded, one.between)) for one in works])
-        taken = 8 * (len(self.words) + 1) + sum([len(told[place]) for place in self.changing])
+        self.fixed = dict[Place, int]()
+        self.workspace, self.beside = self._memory_of_products(segment, run.words, stream)
+        taken = 8 * (len(self.words) + 2) + sum([len(told[place]) for place in self.changing])
         entries = next((size for size in TABLES if 8 * size >= taken), 0)
         if not entries:
             raise LacksError("table of so many words")
         backend: Any = segment.device.backend
         self.fill = cuda_build.function_of(("table", entries), lambda: table_text(entries), backend, False)
         self.table = Storage(segment.device, 8 * entries)
-        self.pack = struct.Struct(f"={1 + len(self.words) + 1}Q").pack
+        self.pack = struct.Struct(f"={1 + len(self.words) + 2}Q").pack
         self.nbytes = 8 * (1 + entries)
         self.filled = b""
         self.launches = [one for work in works for one in work.launches]  # whose code lives as long
-        self.graph = backend.graph(lambda number: self._record(segment, told, works, number))
+        self.graph = backend.graph(lambda number: self._record(segment, run, told, works, number))
         self.used = next(_uses)
 
-    def _record(self, segment: Segment, told: Sequence[bytes], works: Sequence[Launches], stream: int) -> None:
+    def _memory_of_products(
+        self, segment: Segment, words: Sequence[int], stream: Any
+    ) -> tuple[Storage | None, Storage | None]:
+        """Return scratch memory of products, and memory for copies, None where there is nothing for it to hold."""
+        products = [step for step in segment.steps if isinstance(step.launcher, ByCublas)]
+        if not products:
+            return None, None
+        nbytes = 0
+        for step in products:
+            places = zip(step.places, step.addresses(words), strict=True)
+            self.fixed |= {place: address for place, address in places if place not in segment.moving}
+            nbytes += sum([_rounded(nbytes) for _, nbytes in _copied(step, segment.moving)])
+        key = (str(segment.device), stream.ptr)
+        workspace = _workspaces.get(key)
+        if workspace is None:
+            workspace = _workspaces[key] = Storage(segment.device, WORKSPACE)
+        return workspace, Storage(segment.device, nbytes) if nbytes else None
+
+    def _record(
+        self, segment: Segment, run: Any, told: Sequence[bytes], works: Sequence[Launches], stream: int
+    ) -> None:
         entry = {word: place for place, word in enumerate(self.words)}
-        after_words = self.table.address + 8 * (len(self.words) + 1)
+        after_words = self.table.address + 8 * (len(self.words) + 2)
         begins = accumulate([len(told[place]) for place in self.changing], initial=after_words)
         where = dict(zip(self.changing, begins, strict=False))
+        beside = 0
         for number, (step, work) in enumerate(zip(segment.steps, works, strict=True)):
             places = [placed(entry[word], after) for word, after in step.places]
+            if isinstance(step.launcher, ByCublas):
+                beside += self._record_product(step, step.addresses(run.words), places, beside, segment.moving, stream)
+                continue
             begin = 0
             for nbytes in work.between:
                 places.append(placed(len(self.words), begin))
                 begin += _rounded(nbytes)
             for launch in work.launches:
                 launch(places, told[number], stream, self.table.address, where.get(number, 0))
+
+    def _record_product(
+        self, step: Step, addresses: list[int], places: Sequence[int], begin: int, moving: set[Place], stream: int
+    ) -> int:
+        """Record a product, and before and after it the copies of what has been seen to move, which lie beside the
+        graph from there on; return their bytes. places: of its operands, in the table.
+        """
+        launcher, at = step.launcher, begin
+        assert isinstance(launcher, ByCublas)
+        after: list[Any] = []
+        copied = _copied(step, moving)
+        for number, nbytes in copied:
+            assert self.beside is not None
+            launches = launcher.copies(number, addresses[number])
+            own = placed(len(self.words) + 1, at)
+            for launch in launches:
+                if number == C:
+                    after.append((launch, (own, places[number])))
+                else:
+                    launch((places[number], own), b"", stream, self.table.address)
+            self.launches += launches
+            addresses[number] = self.beside.address + at
+            at += _rounded(nbytes)
+        product = launcher.packed([number for number, _ in copied])
+        product(addresses, b"", stream, workspace=self.workspace.address if self.workspace else 0)
+        for launch, told in after:
+            launch(told, b"", stream, self.table.address)
+        return at - begin
 
     def launch(self, run: Any, scalars: Sequence[bytes]) -> bool:
         """Launch it for the memory and the scalars of a run; return False, with nothing done, where it does not stand
@@ -198,8 +286,14 @@ class Graph:
             return False
         if [word % VECTOR for word in words] != self.aligned:
             return False
+        for (word, after), address in self.fixed.items():
+            if run.words[word] + after != address:
+                self._lose()
+                return False
         room = Storage(self.device, self.room) if self.room else None
-        told = self.pack(self.table.address, *words, room.lend() if room else 0)
+        told = self.pack(
+            self.table.address, *words, room.lend() if room else 0, self.beside.address if self.beside else 0
+        )
         told = b"".join([told, *[scalars[place] for place in self.changing]]).ljust(self.nbytes, b"\0")
         if told != self.filled:
             self.filled = b""
@@ -208,6 +302,19 @@ class Graph:
         self.device.backend.call(self.graph.launch, self.stream)
         self.used = next(_uses)
         return True
+
+    def _lose(self) -> None:
+        owner = self.segment()
+        if owner is not None:
+            owner.lose(self)
+
+
+def _copied(step: Step, moving: set[Place]) -> list[tuple[int, int]]:
+    """Return the operands of a product that are copied for a graph, by their places, and the bytes of each."""
+    launcher = step.launcher
+    assert isinstance(launcher, ByCublas)
+    found = [(number, launcher.packed_nbytes(number)) for number, place in enumerate(step.places) if place in moving]
+    return [(number, nbytes) for number, nbytes in found if nbytes is not None]
 
 
 def _forget(backend: Any) -> None:

@@ -27,6 +27,7 @@ from ..plan.parts import Parts, parts_of, shown
 from ..plan.program import Kernel, Program
 from . import cuda as cuda_run
 from .columns import ByColumns
+from .cuda_products import ByCublas
 from .cuda_rows import ByRowsThere
 from .joined import Joint, joint_of
 from .loops import ByLoops
@@ -89,6 +90,13 @@ def way_of(kernel: Kernel, work: Work) -> Way:
     way = ByLoops(kernel, work) if kernel.direct is None else ByBlas.of(kernel, work)
     assert way is not None
     return way
+
+
+def launcher_of(kernel: Kernel, work: Work) -> cuda_run.Launcher:
+    """Return what launches a kernel of another device that it was chosen for."""
+    launcher = cuda_run.ByKernel(kernel, work) if kernel.direct is None else ByCublas.of(kernel, work)
+    assert launcher is not None
+    return launcher
 
 
 def outlined(work: Work, *, apart: bool = False) -> Outline:
@@ -186,6 +194,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
             check_reproducible(work.trace.values[kernel.direct])
         if LACKING not in kernel.program.notes and ByBlas.of(kernel, work) is not None:
             return Choice(LLVM, "the BLAS is called at its address")
+        if work.device.backend is not CPU and ByCublas.of(kernel, work) is not None:
+            return Choice(CUDA, "cuBLAS is called at its address")
         if work.trace.values[kernel.direct].op.kind == "contraction":
             return Choice(DIRECT, "nothing follows that could be computed with it")
         return Choice(DIRECT, "no loop of the engine computes this step")

@@ -363,13 +363,13 @@ class _Maker:
                 engines.compiled([kernel.program] if kernel.direct is None else [])
             elif choice.engine == JOINED:
                 self._enter_joined(place, kernel, drops)
-            elif kernel.direct is not None:
-                self._enter_direct(kernel, drops)
             elif choice.engine == CUDA:
-                made, launcher = self._made(kernel.results), cuda_run.ByKernel(kernel, self.work)
-                instead = partial(_instead, kernel, self.base)
+                made, launcher = self._made(kernel.results), engines.launcher_of(kernel, self.work)
+                instead = self._instead(kernel)
                 self._enter_launched(launcher, made, drops, instead, self.work.task([kernel]))
                 alone = alone and not made and not drops
+            elif kernel.direct is not None:
+                self._enter_direct(kernel, drops)
             else:
                 self._enter_blobwise(kernel, choice.engine, drops)
             for number in last:
@@ -455,6 +455,15 @@ class _Maker:
 
     # ---- other devices
 
+    def _instead(self, kernel: Kernel) -> Callable[[Run, LacksError], None]:
+        """Return what does the work of a kernel that turns out not to be launched."""
+        if kernel.direct is None:
+            return partial(_instead, kernel, self.base)
+        (number,) = kernel.results
+        node, arguments = self.work.trace.values[number], self.work.trace.arguments[number]
+        function = partial(node.op.kernel(node.device.backend), **node.params)
+        return partial(_by_library, function, [self.base + one for one in arguments], self.base + number)
+
     def _enter_launched(
         self,
         launcher: cuda_run.Launcher,
@@ -506,6 +515,13 @@ def _instead(kernel: Kernel, base: int, run: Run, lack: LacksError) -> None:
     if engines.LACKING_THERE not in kernel.program.notes:
         engines.lacks_there(kernel.program, lack)
     _step_by_step(kernel, base, run)
+
+
+def _by_library(function: Any, operands: Sequence[int], result: int, run: Run, lack: LacksError) -> None:
+    """Run a step by the library's function, into memory that is there."""
+    backend = run.facts.device.backend
+    found = backend.call(function, *[run.operand(number) for number in operands])
+    backend.call(setitem, run.operand(result), ..., found)
 
 
 def _step_by_step(kernel: Kernel, base: int, run: Run) -> None:

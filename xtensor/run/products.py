@@ -64,7 +64,7 @@ class ByBlas:
 
     def __init__(self, kernel: Kernel, work: Work, form: Form, address: int) -> None:
         (result,) = kernel.results
-        node, self._stacks = work.trace.values[result], _stacks(kernel, work)
+        node, self._stacks = work.trace.values[result], stacks_of(kernel, work)
         self.kernel, self.task = kernel, work.task([kernel])
         self._form, self._address = form, address
         self._char, self._itemsize = node.dtype.char, node.dtype.itemsize
@@ -81,7 +81,7 @@ class ByBlas:
             return None
         if node.dtype.kind == "c" and any(node.params["turned"]):  # and conjugated
             return None
-        a, b, c = _stacks(kernel, work)
+        a, b, c = stacks_of(kernel, work)
         many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
         thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # for which there may be code
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
@@ -121,7 +121,7 @@ def _address(form: Form, char: str) -> int | None:
     return blas.address(letter + ("dotu_sub" if is_complex and form.kind == "dot" else form.kind)) or None
 
 
-def _stacks(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
+def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
     """Return the operands and the result of a product; vectors are a row, and a column."""
     (result,) = kernel.results
     node, (first, second) = work.trace.values[result], work.trace.arguments[result]

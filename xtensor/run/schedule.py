@@ -12,12 +12,15 @@ import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from ..base.dtypes import DType
 from ..base.layout import Layout
 from ..base.options import Settings
 from ..base.profiling import KERNEL, LIBRARY, noted, observers
 from ..devices import Device
+from ..devices.cpu import CPU
+from ..devices.cuda_memory import letting_go
 from ..plan.layouts import Leaf, Meta, Task
 from ..plan.program import Program
 from ..storage.blob import TBlob
@@ -30,8 +33,12 @@ from .native import Segment, packable
 # Words of machine code's calls up to which a schedule is remembered.
 LONG = 1 << 17
 
-# Bytes of an arena up to which it is kept by who asks for that: to take it anew costs a microsecond a run.
-KEPT_ARENA = 1 << 18
+# Bytes of an arena up to which it is kept by who asks for that: to take it anew costs a microsecond a run. On another
+# device than the CPU, where products in graphs are told of its address, until memory is short.
+KEPT_ARENA, KEPT_THERE = 1 << 18, 64 << 20
+
+# The schedules of other devices that keep their arenas.
+_keeping: WeakSet[Schedule] = WeakSet()
 
 
 class Made(NamedTuple):
@@ -343,7 +350,8 @@ class Schedule:
     """Work as instructions, under the settings it was prepared for.
 
     keeps_arena: whether a small arena is kept for the next run, where only machine code and the library's functions see
-    it, which keep nothing.
+    it, which keep nothing. On another device than the CPU it is kept for runs on the same stream, which come after all
+    that the last run has launched.
     """
 
     def __init__(
@@ -353,9 +361,10 @@ class Schedule:
         segments = [one.segment for one in instructions if isinstance(one, Kernels)]
         compiled = [one for one in segments if isinstance(one, Segment)]
         calls = sum([isinstance(one, (Call, Copied, Blank, Checked)) for one in instructions])
-        hidden = len(compiled) + calls == len(instructions) and 0 < facts.arena[1] <= KEPT_ARENA
+        most = KEPT_ARENA if facts.device.backend is CPU else KEPT_THERE
+        hidden = len(segments) + calls == len(instructions) and 0 < facts.arena[1] <= most
         self._keeps_arena = keeps_arena and hidden
-        self._arena: Temporaries | None = None
+        self._arena: tuple[int, Temporaries] | None = None  # of a stream
         self.results = facts.results  # the numbers of what a run returns
         self.lasts = sum([one.size for one in compiled]) <= LONG
 
@@ -369,8 +378,11 @@ class Schedule:
     def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
         """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
         facts = self.facts
-        arena, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
-        run = Run(facts, blobs, scalars, arena)
+        kept, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
+        stream = 0
+        if self._keeps_arena and facts.device.backend is not CPU:
+            stream = facts.device.backend.current_stream().ptr  # type: ignore[attr-defined]
+        run = Run(facts, blobs, scalars, kept[1] if kept is not None and kept[0] == stream else None)
         if observers:
             for instruction in self.instructions:
                 _noted(instruction, run)
@@ -380,9 +392,25 @@ class Schedule:
         for program, largest in facts.waiting:
             engines.spend(program, largest)
         if self._keeps_arena:
-            self._arena = run.arena
+            self._arena = stream, run.arena
+            if facts.device.backend is not CPU:
+                _keeping.add(self)
         found = run.found
         return [found.get(number) or run.blob(number) for number in self.results]
+
+    def let_go(self) -> None:
+        """Let go of memory that is kept for the next run."""
+        self._arena = None
+
+
+def _let_go(backend: Any) -> None:
+    """Let go of what schedules of a device keep."""
+    for one in list(_keeping):
+        if one.facts.device.backend is backend:
+            one.let_go()
+
+
+letting_go.append(_let_go)
 
 
 def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:

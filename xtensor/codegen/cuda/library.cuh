@@ -63,6 +63,16 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
   if (FLAT) a.flat[number] = wrong ? 0 : flat;
 }
 
+// ---- classes
+// Whether integers are outside of a range from 0 on; one value can be let pass (IGNORED).
+struct Arguments { int* wrong; const T* x; i64 count, classes, ignored; };
+extern "C" __global__ void __launch_bounds__(256) kernel(const Arguments a) {
+  const index number = (index)blockIdx.x * 256 + threadIdx.x;
+  if (number >= a.count) return;
+  const i64 given = (i64)a.x[number];
+  if ((u64)given >= (u64)a.classes && !(IGNORED && given == a.ignored)) atomicOr(a.wrong, 1);
+}
+
 // ---- scatter
 // x as indices say along one loop, from y; where several name one place, what `last` says is written.
 struct Arguments {

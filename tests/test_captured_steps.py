@@ -129,11 +129,11 @@ def test_solutions_are_answered() -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_many_kinds_are_answered() -> None:
-    """A number that is an index makes a kind of its own; machine code knows many of a function. Of more than can be
+    """A number that is asked for makes a kind of its own; machine code knows many of a function. Of more than can be
     remembered, others are forgotten.
     """
     x = np.random.default_rng(2).random((80, 8))
-    fused = xt.fuse(lambda i, x: x[i].sum() + i)
+    fused = xt.fuse(lambda i, x: x[int(i)].sum() + i)
     for rows in (40, 80):
         for call in range(12 * rows):
             found = fused(call % rows, xt.asarray(x))

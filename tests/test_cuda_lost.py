@@ -75,6 +75,8 @@ def test_a_lost_device(name: str, lazy: Any, cuda: emulated.Launches, monkeypatc
                 for function in ("matmul", "exp", "add"):
                     patch.setattr(host_cupy.module(), function, lost)
                 patch.setattr(host_cupy.module().linalg, "cholesky", lost)
+                patch.setattr(cuda.cublas, "status", 14)  # CUBLAS_STATUS_INTERNAL_ERROR
+                patch.setattr(cuda.cublas, "wait", lost)
                 with pytest.raises(RuntimeError, match=SAID) as said:
                     CALLS[name](x)
                 assert type(said.value.__cause__) is host_cupy.real.cuda.runtime.CUDARuntimeError

@@ -19,7 +19,7 @@ from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
-from ..graph.number import KINDS, Number, value_of
+from ..graph.number import KINDS, MOST_VALUES, Number, value_of
 from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
@@ -116,13 +116,13 @@ class Fused(Dispatched, Generic[P, R]):
         self._strict = strict
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], Known] = {}
-        self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = self._answered = 0
+        self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = self._answered = self._of_values = 0
         self._steps, self._seconds = steps, 0.0
         self._last: Known | None = None
         self._plain: Settings | None = None
         self._new, self._refused = NEW, ""
         self._masks: list[tuple[int, ...]] = []
-        self._shares = False
+        self._shares = self._indexes = False
         self._fixed: set[int] = set()
         self.dispatched, self._dispatched_kinds = None, Kinds()
 
@@ -332,7 +332,8 @@ class Fused(Dispatched, Generic[P, R]):
             watched = self._watched(found, given[0], given[1], traced)
             disturbed = placed[0] != before  # what was read may have been another thread's stand-in
         made_thin(found[1])
-        if traced is None or watched is None:
+        is_lost = traced is not None and watched is not None and self._keeps_constant(traced, watched[2])
+        if traced is None or watched is None or is_lost:
             signature = found[0]
         else:
             signature = self._told_by(traced, found, watched[2])
@@ -341,7 +342,7 @@ class Fused(Dispatched, Generic[P, R]):
         result, done, known = watched
         if traced is not None:
             result = done.settled(result, found[4])
-        if known.reason != DISTURBED and not disturbed:
+        if known.reason != DISTURBED and not disturbed and not is_lost:
             self._remember(signature, known)
         if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
             self._new, self._unwatched = COUNTS, max(self._unwatched, UNWATCHED * self._new_in_a_row)
@@ -389,8 +390,12 @@ class Fused(Dispatched, Generic[P, R]):
         signature, tensors, numbers = found[0], found[1], found[5]
         if self._reach is None or not self._reach.names.isdisjoint(TELLING):
             return None
+        is_counted = False
         for other, known in reversed(list(self._known.items())) if numbers else ():
             chosen = differing(signature, other, numbers)
+            if chosen and known.captured is not None and not (is_counted or self._fixed.isdisjoint(chosen)):
+                self._tell_indices(chosen)
+                is_counted = True
             if chosen and known.captured is not None and self._fixed.isdisjoint(chosen):
                 places = [numbers[order][0] for order in chosen]
                 told = [mask for mask in self._masks if not {*mask}.isdisjoint(places)]
@@ -398,9 +403,38 @@ class Fused(Dispatched, Generic[P, R]):
                 if full:
                     self._fixed.update(chosen)  # constants from now on: each makes a kind of its own
                     return None
-                traced = Traced(found, chosen, args, kwargs)
+                traced = Traced(found, chosen, args, kwargs, indexes=self._indexes)
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
+
+    def _tell_indices(self, chosen: Sequence[int]) -> None:
+        """Count a kind of its own for other values of numbers; when these are many, tell calls indices, too."""
+        self._of_values += 1
+        if self._of_values == MOST_VALUES:
+            self._indexes = True
+            self._fixed.difference_update(chosen)
+
+    def _keeps_constant(self, traced: Traced, known: Known) -> bool:
+        """Return whether a call is not captured because it is told indices, as it returns what it selects by one: these
+        are constants from now on.
+        """
+        if not traced.arithmetic.indexes or known.captured is not None:
+            return False
+        self._indexes = False
+        self._fixed.update(traced.chosen)
+        return True
+
+    def _forget_values(self, signature: tuple[Any, ...], places: Sequence[int]) -> None:
+        """Forget the kinds of single values of numbers that calls are told now. signature: without these."""
+        alike = [one for one in self._known if len(one) == len(signature) and masked(one, places) == signature]
+        gone = [self._known.pop(one) for one in alike if one != signature]
+        self._drop([kind for one in gone for kind in one.kinds])
+
+    def _drop(self, kinds: Sequence[Any]) -> None:
+        """Let machine code forget kinds."""
+        self._dispatched_kinds.drop(kinds)
+        if self.dispatched is not None:  # which speaks of those that are let go now
+            self.dispatched = self._dispatched_kinds.words(self._reach or self._reached())
 
     def _forget_full(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
         """Forget the kinds that numbers have led to if they are as many as are asked one after the other; return
@@ -411,9 +445,7 @@ class Fused(Dispatched, Generic[P, R]):
         if len(ways) < MOST_WAYS:
             return False
         self._known.pop(key, None)
-        self._dispatched_kinds.drop([kind for one in ways for kind in one.kinds])
-        if self.dispatched is not None:  # which speaks of those that are let go now
-            self.dispatched = self._dispatched_kinds.words(self._reach or self._reached())
+        self._drop([kind for one in ways for kind in one.kinds])
         return True
 
     def _told_by(self, traced: Traced, found: tuple[Any, ...], known: Known) -> tuple[Any, ...]:
@@ -429,6 +461,8 @@ class Fused(Dispatched, Generic[P, R]):
             self._masks = [*self._masks, mask][-MOST_MASKS:]
         signature = masked(found[0], mask)
         known.otherwise = self._known.get(signature)
+        if self._indexes and known.otherwise is None:
+            self._forget_values(signature, mask)
         return signature
 
     def _remember(self, signature: tuple[Any, ...], known: Known) -> None:

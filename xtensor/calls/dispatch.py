@@ -8,8 +8,7 @@ call that is of none of its kinds, in whatever way, is answered in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..plan.costs import STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
+from .computed import computing
 from .leaves import HOLDER
 from .numbers import Numbers
 from .reach import NOTHING, Reach
@@ -181,17 +181,9 @@ def kind_of(
         "names": told.object(tuple(call.kwargs)) if call.kwargs else 0,
         "positional": len(call.args),
         "build": result.build if type(result.build) is int else told.object(result.build),
-        "compute": told.object(partial(_told_of, numbers, stands.told[1], cells)) if call.mask else 0,
+        "compute": told.object(computing(numbers, *stands.told[1:], cells)) if call.mask else 0,
     }
     return Kind(told.words(), (told.held, stands), told.itself())
-
-
-def _told_of(
-    again: Again, packed: Callable[[Sequence[Any]], bytes], cells: Sequence[int], numbers: Sequence[Any]
-) -> tuple[Any, ...] | None:
-    """Return what machine code asks for: of the numbers of a call, the words for the run, and what is in some cells."""
-    found = again.of(numbers)
-    return None if found is None else (packed(found), *map(found.__getitem__, cells))
 
 
 def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]], constants: Sequence[Any] | None) -> list[int]:
@@ -235,7 +227,7 @@ def _enter_memory(told: Told) -> None:
 def _enter_run(told: Told, stands: Standing, values: Sequence[int]) -> None:
     """Enter the run: where it is told of tensors and results, and what these are."""
     told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted, "calls": int(stands.calls)}
-    told.rows["cells"] = [(word,) for word in stands.told[0]]
+    told.rows["cells"] = [(word,) for word in stands.told.places]
     for number in range(len(told.natives)):
         if number in stands.places:
             told.rows["moves"].append((number, stands.places[number]))

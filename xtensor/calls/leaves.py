@@ -12,6 +12,7 @@ from ..autograd.rules import Rule
 from ..autograd.tape import Leaf, Step, carry
 from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
+from .computed import putting
 from .rebound import Left, held
 
 Places = Mapping[int, int]
@@ -104,7 +105,7 @@ def told_tree(
     if left:
         places = {number: place for place, number in enumerate(numbers)}
         moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
-        return [*told, *[(HOLDER, one) for one in owners]], partial(_put, build, moved, len(told)), itself
+        return [*told, *[(HOLDER, one) for one in owners]], putting(build, moved, len(told), owners), itself
     if not leaves and rebuilt(build, ()) is None:
         return [(OBJECT, None)], SINGLE, itself
     if build is next:
@@ -112,11 +113,3 @@ def told_tree(
     tree = rebuilt(build, told)
     is_flat = type(tree) is tuple and len(tree) == len(told) and all(map(is_, tree, told))
     return told, TUPLE if is_flat else partial(rebuilt, build), itself
-
-
-def _put(build: Any, left: Sequence[Left], count: int, leaves: Sequence[Any]) -> Any:
-    """Return a result, and put what is left elsewhere. count: of the leaves, behind which the holders are."""
-    result, values = rebuilt(build, leaves[:count])
-    for one, value in zip(left, values, strict=True):
-        one.put(leaves[count:], value)
-    return result

@@ -69,17 +69,24 @@ def differing(signature: tuple[Any, ...], other: tuple[Any, ...], numbers: Numbe
 class Traced:
     """A call that is traced: some numbers, by their order, are Numbers in their places.
 
-    found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. In a block
+    found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. indexes: as
+    of an Arithmetic. In a block
     of it, Numbers are in the lists, dicts and objects that hold such numbers (`has_held`), if `places`: another thread
     may have put some into its own, which may be the same.
     """
 
     def __init__(
-        self, found: Sequence[Any], chosen: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        found: Sequence[Any],
+        chosen: Sequence[int],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        indexes: bool = False,
     ) -> None:
         _, tensors, _, _, self._holders, numbers = found
         self.chosen = chosen
-        self.arithmetic = Arithmetic([numbers[number][1] for number in chosen])
+        self.arithmetic = Arithmetic([numbers[number][1] for number in chosen], indexes=indexes)
         given = dict(zip(chosen, self.arithmetic.given, strict=True))
         arguments = iter([number for number, one in enumerate(numbers) if one[2] < 0])
         tuples = {one[3] for one in numbers if one[2] < 0}

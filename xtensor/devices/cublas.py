@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import c_int, c_longlong, c_void_p
 from functools import cache
@@ -50,10 +50,12 @@ class Gemm(NamedTuple):
 
 
 class Cublas:
-    """The functions of the library that CuPy has loaded."""
+    """The functions of the library that CuPy has loaded. handle: gives the one of this thread and device; wait: raises
+    what has befallen the device.
+    """
 
-    def __init__(self, library: Any, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, library: Any, handle: Callable[[], int], wait: Callable[[], object]) -> None:
+        self._handle, self._wait = handle, wait
         self._set_stream, self._set_workspace = library.cublasSetStream_v2, library.cublasSetWorkspace_v2
         self._set_stream.argtypes = [c_void_p, c_void_p]
         self._set_workspace.argtypes = [c_void_p, c_void_p, ctypes.c_size_t]
@@ -98,6 +100,7 @@ class Cublas:
         if status == _NO_MEMORY:
             raise MemoryError("cuBLAS has no memory")
         if status:
+            self._wait()
             raise RuntimeError(f"cuBLAS says status {status} of a matrix product")
 
 
@@ -109,7 +112,7 @@ def found() -> Cublas | None:
     try:
         cuda = import_module("cupy.cuda")
         cuda.cublas.gemmEx  # noqa: B018 - which loads the library
-        return Cublas(_loaded(), cuda.device.get_cublas_handle)
+        return Cublas(_loaded(), cuda.device.get_cublas_handle, cuda.runtime.deviceSynchronize)
     except (ImportError, OSError, AttributeError):
         return None
 

@@ -39,11 +39,13 @@ class Arithmetic:
     """What a call that is traced computes of numbers, in order.
 
     cells: their values, those that were given first. given: these as Numbers; asked: those of them, by their places,
-    whose values somebody has asked for.
+    whose values somebody has asked for. indexes: whether later calls are told indices, too; indices: those, by their
+    cells.
     """
 
-    def __init__(self, values: Sequence[Any]) -> None:
+    def __init__(self, values: Sequence[Any], *, indexes: bool = False) -> None:
         self.cells = list(values)
+        self.indexes, self.indices = indexes, dict[int, Any]()
         self.steps: list[Step] = []
         self.given = [Number(self, cell) for cell in range(len(values))]
         self.asked: set[int] = set()

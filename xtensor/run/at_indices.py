@@ -19,7 +19,7 @@ from ..plan import costs
 from ..plan.layouts import Meta, Task
 from .factors import FAILED, RESULT
 from .native import Launch, Making
-from .places import NEW, AtIndices, Gather
+from .places import NEW, AtIndices, Gather, Selected, Window
 from .taken_down import Called, Spot
 
 # Sizes of elements that are moved, and arrays of indices that one key may have.
@@ -58,6 +58,11 @@ class Selection(NamedTuple):
                 count = len(range(start, stop, by))
                 offset += start * step if count else 0
                 inner.append((count, by * step))
+            elif type(item) is Window:
+                length, step = next(axes)
+                places.add(len(inner))
+                indexed.append((length - item.count + 1, step))
+                inner.append((item.count, step))
             elif item is None or type(item) is int:  # numbers are indices as well
                 length, step = next(axes)
                 places.add(len(inner))
@@ -112,7 +117,8 @@ def can_be_indexed(step: Called) -> bool:
         return False
     base, values, indices = _metas(step)
     if isinstance(step.indexing, Gather):
-        if values.layout.offset or not values.layout.is_dense(values.dtype.itemsize):
+        gaps = isinstance(step.indexing, Selected) and min(values.layout.strides, default=0) >= 0
+        if values.layout.offset or not (gaps or values.layout.is_dense(values.dtype.itemsize)):
             return False
     elif values.dtype != base.dtype:
         return False

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -34,7 +34,7 @@ from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, address_of, watchers
-from .places import ANY, put_back, renewed, selected
+from .places import Window, without_place
 from .products import ByBlas
 from .taken_down import Alike, Called, Evaluated, Place, Root, Shown, Spot
 
@@ -138,6 +138,8 @@ class Capture:
             watchers.remove(self)
         self._closing.end()
         self._constants.clear()
+        if self.arithmetic is not None:
+            self.arithmetic.indices.clear()
 
     @property
     def draws(self) -> bool:
@@ -378,7 +380,7 @@ class Capture:
         self._made.append(ref(view.owner))
         with self.inside():
             shown = self._shown_by(base, key, self._spot(view))
-        self._enter(Called(partial(selected, shown.key), [shown.base, *shown.places], [shown.own], ()))
+        self._enter(shown.copied(self.device.backend))
         self._shown[shown.own.root] = shown
 
     def shows(self, view: TBlob, base: TBlob, key: tuple[Any, ...]) -> bool:
@@ -390,8 +392,9 @@ class Capture:
             return self._shown[places[0].root] == self._shown_by(base, key, self._spot(view))
 
     def _shown_by(self, base: TBlob, key: tuple[Any, ...], own: Spot) -> Shown:
-        places = tuple([self._spot(one) for one in key if type(one) is TBlob])
-        return Shown(own, self._spot(base), places, tuple([ANY if type(one) is TBlob else one for one in key]))
+        starts = [one.start if type(one) is Window else one for one in key]
+        places = tuple([self._spot(one) for one in starts if type(one) is TBlob])
+        return Shown(own, self._spot(base), places, tuple(map(without_place, key)))
 
     def _enter(self, step: Evaluated | Called) -> None:
         """Enter a step, between what it needs of views at computed places and what becomes of them."""
@@ -414,7 +417,7 @@ class Capture:
         if shown is not None:
             self._renew(shown.base.root)
             if root in self._stale:
-                self._append(shown.step(renewed, shown.own, shown.base))
+                self._append(shown.renewed())
                 self._stale.discard(root)
                 self._outdate(root, root)
 
@@ -425,7 +428,7 @@ class Capture:
         self._outdate(root, source)
         shown = self._shown.get(root)
         if shown is not None:
-            self._append(shown.step(put_back, shown.base, shown.own))
+            self._append(shown.put_back(self.device.backend))
             self.written_roots.add(shown.base.root)
             self._changed(shown.base.root, root)
 

@@ -433,7 +433,8 @@ class _Joined:
         if root in self.own:
             self.places[root] = builder.word(), 0
             return [Made(number, self.places[root][0], meta.nbytes, meta.dtype, meta.layout, None)]
-        self.places[root] = builder.arena_word, builder.arena.place(-1 - root, meta.nbytes)
+        nbytes = max(self.roots[root].nbytes, meta.nbytes)  # a view's copy has its gaps
+        self.places[root] = builder.arena_word, builder.arena.place(-1 - root, nbytes)
         builder.placed[number] = self.places[root][1], meta
         return []
 

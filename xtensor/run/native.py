@@ -212,9 +212,13 @@ def word_values(words: bytes) -> list[int]:
     return [int.from_bytes(words[at : at + WORD], "little", signed=True) for at in range(0, len(words), WORD)]
 
 
+# The first integer that 64 bits with a sign do not hold.
+_SIGN = 1 << 63
+
+
 def packable(value: Any, dtype: Any, second: bool = False) -> Any:
     """Return a Python scalar as `struct` takes it for its format. second: the second word of two."""
-    if dtype.char == "d":
+    if dtype.char == "d" or (dtype.char == "l" and -_SIGN <= value < _SIGN):
         return value
     if dtype.char == "f":
         return value if -1e38 < value < 1e38 else _rounded(value)

@@ -4,27 +4,47 @@ later calls have copies; elements at indices machine code can move, too (at_indi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base.layout import Layout
 from ..devices import Backend
+from ..storage.blob import TBlob
 from ..storage.storage import Native
 
 # Stands for a computed place in a key; for a new axis in one where None stands for an array of indices.
 ANY, NEW = object(), object()
 
 
+class Window:
+    """A slice of constant length in a key, from a computed place on: an array, or ANY."""
+
+    __slots__ = ("count", "start")
+
+    def __init__(self, start: Any, count: int) -> None:
+        self.start, self.count = start, count
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Window and (self.start, self.count) == (other.start, other.count)
+
+    def __hash__(self) -> int:
+        return hash((self.start, self.count))
+
+
 class AtIndices:
-    """What is done with an array at indices. fixed: the items of the key, None for arrays of indices."""
+    """What is done with an array at indices. fixed: the items of the key, None for arrays of indices, windows for those
+    that windows begin at.
+    """
 
     __slots__ = ("_backend", "fixed")
 
     def __init__(self, backend: Backend, key: Sequence[Any], arrays: Sequence[int], ndim: int) -> None:
         """key: what it selects by, with anything in the places of `arrays`; ndim: of the array."""
-        items: list[Any] = [None if at in arrays else NEW if item is None else item for at, item in enumerate(key)]
+        items: list[Any] = [
+            None if at in arrays else NEW if item is None else without_place(item) for at, item in enumerate(key)
+        ]
         if Ellipsis in items:
             at, others = items.index(Ellipsis), sum([item is not NEW for item in items]) - 1
             whole: list[Any] = [slice(None)] * (ndim - others)
@@ -33,7 +53,22 @@ class AtIndices:
 
     def _key(self, indices: Sequence[Native]) -> tuple[Any, ...]:
         given = iter(indices)
-        return tuple([next(given) if item is None else None if item is NEW else item for item in self.fixed])
+        return tuple([None if item is NEW else _placed(item, given, None) for item in self.fixed])
+
+
+def without_place(item: Any) -> Any:
+    """Return an item of a key with ANY for the place that is computed."""
+    if type(item) is Window:
+        return Window(ANY, item.count)
+    return ANY if type(item) is TBlob else item
+
+
+def _placed(item: Any, given: Iterator[Any], mark: object) -> Any:
+    """Return an item of a key, for a mark or a window one at the next place that is given."""
+    if type(item) is Window:
+        start = int(next(given))
+        return slice(start, start + item.count)
+    return next(given) if item is mark else item
 
 
 class Gather(AtIndices):
@@ -55,24 +90,41 @@ class Scatter(AtIndices):
         self._backend.assign(target, self._key(indices), value.copy() if own else value)
 
 
+class Selected(Gather):
+    """A copy of a view at computed places that lies as it does."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, backend: Backend, key: tuple[Any, ...], ndim: int) -> None:
+        """key: with ANY in the places that are computed."""
+        super().__init__(backend, key, [at for at, item in enumerate(key) if item is ANY], ndim)
+        self.key = key
+
+    def __call__(self, base: Native, *places: Native) -> Native:
+        view = base[_computed(self.key, places)]
+        layout = Layout(view.shape, view.strides)
+        low, high = layout.extent(view.itemsize)
+        copy = np.ndarray(view.shape, view.dtype, np.empty(high - low, np.uint8), -low, view.strides)
+        copy[...] = view
+        return copy
+
+
+class PutBack(Scatter):
+    """Assigns the copy of a view at computed places to that. key: as of `Selected`."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, backend: Backend, key: tuple[Any, ...], ndim: int) -> None:
+        super().__init__(backend, key, [at for at, item in enumerate(key) if item is ANY], ndim)
+        self.key = key
+
+    def __call__(self, base: Native, own: Native, *places: Native) -> None:
+        base[_computed(self.key, places)] = own
+
+
 def _computed(key: tuple[Any, ...], places: tuple[Native, ...]) -> tuple[Any, ...]:
-    given = iter(places)
-    return tuple([int(next(given)) if one is ANY else one for one in key])
-
-
-def selected(key: tuple[Any, ...], base: Native, *places: Native) -> Native:
-    """Return a copy of a view at computed places that lies as it does."""
-    view = base[_computed(key, places)]
-    layout = Layout(view.shape, view.strides)
-    low, high = layout.extent(view.itemsize)
-    copy = np.ndarray(view.shape, view.dtype, np.empty(high - low, np.uint8), -low, view.strides)
-    copy[...] = view
-    return copy
-
-
-def put_back(key: tuple[Any, ...], base: Native, own: Native, *places: Native) -> None:
-    """Assign the copy of a view at computed places to that."""
-    base[_computed(key, places)] = own
+    given = iter(map(int, places))
+    return tuple([_placed(one, given, ANY) for one in key])
 
 
 def renewed(key: tuple[Any, ...], own: Native, base: Native, *places: Native) -> None:

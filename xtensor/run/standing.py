@@ -26,6 +26,16 @@ from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Sch
 LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 
 
+class Numbers(NamedTuple):
+    """What a run is told of numbers: at which of its words; what packs them; of each the cell that it is computed of,
+    and how, None where it is what is there.
+    """
+
+    places: list[int]
+    pack: Callable[..., bytes]
+    ways: list[tuple[int, Callable[[Any], Any] | None]]
+
+
 class Standing(NamedTuple):
     """A run. begin: the address of its words; driver: that of the driver's code; places: of words of a run that
     instructions are told, where they are in this one; makes: the results, in the order in which they are returned;
@@ -40,7 +50,7 @@ class Standing(NamedTuple):
     makes: list[Made]
     noted: int
     calls: bool
-    told: tuple[list[int], Callable[[Sequence[Any]], bytes]]
+    told: Numbers
     kept: Any
 
 
@@ -73,8 +83,8 @@ def standing(
     makes = [made[number] for number in facts.results]
     packed = [one for one in facts.packed if one[0] in places]
     form = struct.Struct("=" + "".join([scalar_format(dtype) for _, _, dtype, _ in packed]))
-    scalars_told = [(cells[place], dtype, second) for _, place, dtype, second in packed]
-    told = [places[word] for word, *_ in packed], partial(_packed, form, scalars_told)
+    ways = [(cells[place], _way(dtype, second)) for _, place, dtype, second in packed]
+    told = Numbers([places[word] for word, *_ in packed], form.pack, ways)
     begin = own.__array_interface__["data"][0]
     return Standing(begin, driver().address, places, makes, noted, joined.calls, told, kept)
 
@@ -179,6 +189,6 @@ def _lies(facts: Facts, number: int, found: Mapping[int, Lies]) -> Lies:
     return Lies(word, before + leaf.after, meta)
 
 
-def _packed(form: struct.Struct, scalars: Sequence[tuple[int, DType, bool]], cells: Sequence[Any]) -> bytes:
-    """Return the words of scalars, of which each is that of a cell, of a dtype, the first or the second."""
-    return form.pack(*[packable(cells[cell], dtype, second) for cell, dtype, second in scalars])
+def _way(dtype: DType, second: bool) -> Callable[[Any], Any] | None:
+    """Return what makes the word of a scalar of a cell, the first or the second one; None where it is the same."""
+    return None if dtype.char == "d" else partial(packable, dtype=dtype, second=second)

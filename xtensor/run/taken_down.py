@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from ..devices import Backend
 from ..graph.node import Node, View
 from ..plan.layouts import Meta
 from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from .places import AtIndices, put_back, renewed, selected
+from .places import AtIndices, PutBack, Selected, renewed
 
 
 class Spot(NamedTuple):
@@ -122,7 +123,7 @@ class Called(NamedTuple):
     @property
     def is_copy_of_view(self) -> bool:
         """Return whether it copies a view at computed places, or back."""
-        return getattr(self.function, "func", None) in (selected, put_back, renewed)
+        return isinstance(self.function, (Selected, PutBack)) or getattr(self.function, "func", None) is renewed
 
 
 class Shown(NamedTuple):
@@ -135,6 +136,16 @@ class Shown(NamedTuple):
     places: tuple[Spot, ...]
     key: tuple[Any, ...]
 
-    def step(self, function: Callable[..., Any], *spots: Spot) -> Called:
-        """Return a call of one of the functions below, which writes the first of two spots."""
-        return Called(partial(function, self.key), [*spots, *self.places], [], (spots[0].root,))
+    def copied(self, backend: Backend) -> Called:
+        """Return the call that makes the copy."""
+        function = Selected(backend, self.key, len(self.base.meta.shape))
+        return Called(function, [self.base, *self.places], [self.own], ())
+
+    def put_back(self, backend: Backend) -> Called:
+        """Return the call that copies it back."""
+        function = PutBack(backend, self.key, len(self.base.meta.shape))
+        return Called(function, [self.base, self.own, *self.places], [], (self.base.root,))
+
+    def renewed(self) -> Called:
+        """Return the call that copies it anew."""
+        return Called(partial(renewed, self.key), [self.own, self.base, *self.places], [], (self.own.root,))

@@ -29,7 +29,7 @@ from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
 from ..graph.number import is_traced
 from ..run.executor import before_write, can_look, seen_later
-from ..run.places import Gather, Scatter
+from ..run.places import Gather, Scatter, Window
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
@@ -44,6 +44,7 @@ from ..tensor.operands import (
     foreign_array,
     of_sequence,
 )
+from .told_keys import told_key
 
 __all__ = ["take", "take_along_axis"]
 
@@ -160,6 +161,8 @@ def subscript(x: Tensor, key: Any) -> Tensor:
 
     Where a function is watched nobody asks for them: one element is a copy anyway.
     """
+    if watchers:
+        key = told_key(x, key)
     basic = type(key) in PLAIN or _is_basic(key)
     there = view_there(x, key) if basic and not thin_closed[0] else None
     if there is not None:
@@ -175,13 +178,22 @@ def subscript(x: Tensor, key: Any) -> Tensor:
         seen = getitem(x, key) if _is_item(whole, x.ndim) else _shown(x, whole)
         if seen is not None:
             return seen
-    plain = tuple([one.__index__() if type(one) is Tensor else one for one in whole])
+    plain = tuple([_asked_for(one) for one in whole])
     return getitem(x, plain) if thin_closed[0] else x[plain]
+
+
+def _asked_for(item: Any) -> Any:
+    """Return an item of a key with its value."""
+    if type(item) is Window:
+        start = item.start.__index__()
+        return slice(start, start + item.count)
+    return item.__index__() if type(item) is Tensor else item
 
 
 def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
     """Return whether there are values among integers, slices and the like, and no other arrays or lists."""
-    for one in key:
+    for item in key:
+        one = item.start if type(item) is Window else item
         if type(one) is not Tensor:
             if type(one) in (tuple, list) or not _is_basic(one):
                 return False
@@ -201,7 +213,7 @@ def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
     if capture.reason:  # found while these were computed
         return None
     with capture.inside():
-        known = tuple([int(one.shallow_copy().native()) if type(one) is TBlob else one for one in key])
+        known = tuple([_known(one) for one in key])
     try:
         layout = base.layout.index(known)
     except IndexError:
@@ -220,7 +232,20 @@ def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
 
 def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return a key with the bytes of its tensors."""
-    return tuple([one.blob if type(one) is Tensor else one for one in key])
+    return tuple(
+        [
+            Window(one.start.blob, one.count) if type(one) is Window else one.blob if type(one) is Tensor else one
+            for one in key
+        ]
+    )
+
+
+def _known(item: Any) -> Any:
+    """Return an item of a key with its value, which is looked at unnoticed."""
+    if type(item) is Window:
+        start = int(item.start.shallow_copy().native())
+        return slice(start, start + item.count)
+    return int(item.shallow_copy().native()) if type(item) is TBlob else item
 
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
@@ -338,7 +363,9 @@ def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 
 def _is_item(key: tuple[Any, ...], ndim: int) -> bool:
     """Return whether a basic key selects one element, of which NumPy makes a scalar."""
-    return len(key) == ndim and not any(isinstance(one, slice) or one is None or one is Ellipsis for one in key)
+    return len(key) == ndim and not any(
+        isinstance(one, (slice, Window)) or one is None or one is Ellipsis for one in key
+    )
 
 
 def _as_view(key: Any) -> tuple[Any, ...]:
@@ -416,6 +443,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
+    if watchers:
+        key = told_key(x, key)
     if not thin_closed[0]:
         basic = type(key) in PLAIN or _is_basic(key)
         if (basic and assign_there(x, key, value)) or _set_at_once(x, key, value, basic):
@@ -557,9 +586,12 @@ def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tens
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in key)
     if any(isinstance(item, np.ndarray) for item in key) or (masks and operand.size != 1):
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
-    fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
+    starts = [item.start if type(item) is Window else item for item in key]
+    fixed = [
+        None if isinstance(item, Tensor) else item if type(item) is Window else _native_key(x, item) for item in key
+    ]
     scatter = Scatter(x.device.backend, fixed, places, x.ndim)
-    write_captured(capture, scatter, (x, operand, *[key[place] for place in places]), function)
+    write_captured(capture, scatter, (x, operand, *[one for one in starts if isinstance(one, Tensor)]), function)
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:

@@ -114,7 +114,7 @@ class Known:
         than it can know.
         """
         stands = None if self.captured is None or self.spent else self.captured.standing(blobs)
-        if stands is None or self.captured is None:
+        if stands is None or self.captured is None or (self.left and self.captured.fails_late):
             return None
         leaves, build, itself = told_tree(self.leaves, self.build, self.left, call.holders)
         result = Result(leaves, build, self.values, itself)
@@ -135,14 +135,17 @@ class Known:
         if limits is not self.runs and not self._may_run(captured, limits):
             return None
         with run.turn():
+            copies = captured.copies(blobs) if captured.fails_late and self.left else None
             try:
                 return captured.run(blobs, limits, cells)
             except UntouchedError:
                 return None
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
-                if captured.may_be_repeated:
-                    return None
-                raise
+                if copies is not None:  # else what is left elsewhere would lack what whole statements have left there
+                    captured.undo(blobs, copies)
+                elif not captured.may_be_repeated:
+                    raise
+                return None
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
         """Return whether a schedule is to run under settings, and remember which these are."""

@@ -34,6 +34,9 @@ from .simplified import meet, simplified, uses
 from .standing import Standing, standing
 from .taken_down import Called, Evaluated, Spot
 
+# Bytes of arguments up to which they are copied before a call that may fail when it has written some.
+UNDONE = 1 << 24
+
 
 class Output(NamedTuple):
     """A tensor that is returned: a view of an argument by its number, or of a result of the schedule, so many bytes
@@ -74,7 +77,7 @@ class Progress:
     def __init__(self, captured: Captured) -> None:
         self._captured = captured
         self._written = [spot for step in {id(one): one for one in captured.steps}.values() for spot in _written(step)]
-        self._is_seen = False
+        self.is_seen = False
         self._inside: set[tuple[Spot, int]] = set()
 
     def along(self, steps: Iterable[Evaluated | Called]) -> Iterator[Any]:
@@ -86,7 +89,12 @@ class Progress:
             self._inside |= {one for one in checked if not meet([one[0]], self._written, begin)}
             draws = isinstance(step, Called) and not step.takes
             writes = any([roots[spot.root].argument is not None for spot in _written(step)])
-            self._is_seen = self._is_seen or draws or writes
+            self.is_seen = self.is_seen or draws or writes
+
+    def is_inside(self, step: Called) -> bool:
+        """Return whether a step takes elements at indices that are known to be inside."""
+        found = indexed(step)
+        return bool(found) and self._inside.issuperset(found)
 
     def is_native(self, step: Called) -> bool:
         """Return whether machine code can make a library call, which is the next step."""
@@ -94,10 +102,19 @@ class Progress:
             return True
         if step.indexing is None:
             return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
-        if not can_be_indexed(step) or (self._is_seen and not self._inside.issuperset(indexed(step))):
+        if not can_be_indexed(step) or (self.is_seen and not self.is_inside(step)):
             return False
         # What it reads must not change as it writes.
         return not step.writes or not meet(step.takes[1:], step.takes[:1], self._captured.begin)
+
+
+def _fails_late(captured: Captured) -> bool:
+    """Return whether a step may raise for what values are after another one has written to what others see."""
+    progress = Progress(captured)
+    for step in progress.along(captured.steps):
+        if isinstance(step, Called) and (step.can_fail and progress.is_seen and not progress.is_inside(step)):
+            return True
+    return False
 
 
 def _written(step: Evaluated | Called) -> list[Spot]:
@@ -112,8 +129,8 @@ class Captured:
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
     whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
-    (calls/dispatch.py). written: the numbers of the arguments that it writes. looked: what a call looks into, is told
-    and leaves elsewhere.
+    (calls/dispatch.py). written: the numbers of the arguments that it writes; fails_late: whether it may raise after
+    that. looked: what a call looks into, is told and leaves elsewhere.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
@@ -129,6 +146,7 @@ class Captured:
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
+        self.fails_late = bool(self.written) and _fails_late(self)
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
 
     @property
@@ -202,6 +220,20 @@ class Captured:
                 scalars[place] = cells[cell]
         results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         return [output.of(arguments, results) for output in self.outputs]
+
+    def copies(self, arguments: Sequence[TBlob]) -> list[Any] | None:
+        """Return copies of the arguments that it writes; None where these are large."""
+        blobs = [arguments[number] for number in self.written]
+        if sum([blob.nbytes for blob in blobs]) > UNDONE:
+            return None
+        return [self.device.backend.call(blob.native().copy) for blob in blobs]
+
+    def undo(self, arguments: Sequence[TBlob], copies: Sequence[Any]) -> None:
+        """Put back what the arguments held that it has written."""
+        for number, copy in zip(self.written, copies, strict=True):
+            blob = arguments[number]
+            before_write(blob.owner)
+            self.device.backend.assign(blob.native(), ..., copy)
 
     def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
         """Return a run that stands ready, whose results are all that is returned; None where there is none."""

@@ -15,6 +15,12 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .places import AtIndices, PutBack, Selected, renewed
 
+# Functions that raise for some values, by their public names.
+FAILING = frozenset(
+    ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "pinv", "solve", "svd", "svdvals")
+    + ("repeat", "take", "take_along_axis")
+)
+
 
 class Spot(NamedTuple):
     """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies.
@@ -119,6 +125,11 @@ class Called(NamedTuple):
         """What it does with an array at indices, None where it does something else."""
         function = getattr(self.function, "func", self.function)
         return function if isinstance(function, AtIndices) else None
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether it may raise for what values are: elements at indices, checks, and factorisations."""
+        return self.indexing is not None or not (self.gives or self.writes) or self.name in FAILING
 
     @property
     def is_copy_of_view(self) -> bool:

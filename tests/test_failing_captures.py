@@ -1,0 +1,78 @@
+"""Calls of captured functions that fail after they have written: what they leave is what a plain call leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xtensor as xt
+import xtensor.numpy as xnp
+from xtensor.calls import known, thin
+
+N = 12
+
+
+def index_at_the_end(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.x += x
+    s.last = x * 2.0
+    s.log.append(s.n)
+    s.x[:4] += x[at]
+
+
+def solved(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.x *= 0.5
+    s.table["k"] = s.n * 2
+    s.last = s.xp.linalg.solve(s.xp.eye(4) * at[3], x[:4]) + s.x[:4]
+
+
+def index_in_the_middle(s: Any, x: Any, at: Any) -> None:
+    s.x[at] += 1.0
+    s.n += 1
+    s.y = s.y + s.x[at] * 2.0
+    s.x[at[::-1]] = s.y
+    s.table["k"] = s.y[0]
+
+
+PROGRAMS = [index_at_the_end, solved, index_in_the_middle]
+
+
+def state(xp: Any) -> Any:
+    return SimpleNamespace(x=xp.zeros(N), y=xp.zeros(4), n=0, last=None, log=[], table={"k": 0}, xp=xp)
+
+
+def agree(s: Any, plain: Any) -> None:
+    assert (s.n, s.log) == (plain.n, plain.log)
+    for one, other in ((s.x, plain.x), (s.y, plain.y), (s.last, plain.last), (s.table["k"], plain.table["k"])):
+        assert (one is None) == (other is None)
+        if other is not None:
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-12)
+
+
+@pytest.mark.parametrize("way", ["python", "machine code"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: str(one.__name__))
+def test_what_a_failing_call_leaves(program: Callable[..., None], way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known.Known, "_is_small", lambda *_: False)
+    if way == "machine code":
+        thin.exchange()
+        monkeypatch.setattr(known, "DISPATCHED_AFTER", 1)
+        monkeypatch.setattr(known, "AGAIN_AFTER", 1)
+    fused, s, plain = xt.fuse(program), state(xnp), state(np)
+    for call in range(60):
+        x, at = np.arange(N) + float(call), np.array([0, 2, 1, 3])
+        if call % 7 == 6:
+            at[3] = 0 if program is solved else N + call
+        raised = []
+        for own, xp, function in ((s, xnp, fused), (plain, np, program)):
+            try:
+                function(own, xp.array(x), xp.array(at))
+            except (IndexError, np.linalg.LinAlgError) as error:
+                raised.append(type(error))
+        assert raised in ([], [IndexError] * 2, [np.linalg.LinAlgError] * 2)
+        assert bool(raised) == (call % 7 == 6)
+        agree(s, plain)

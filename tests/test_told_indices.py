@@ -227,3 +227,40 @@ def test_views_are_not_returned(way: str) -> None:
         view, _ = fused(x, call % ROWS)
         view += 1.0
         assert float(x.sum()) == 3.0 * (call + 1)
+
+
+def test_slices_as_arguments(way: str) -> None:
+    """Another object at each call, of the same length or not."""
+
+    def step(w: Any, x: Any, rows: slice) -> Any:
+        w -= 0.01 * x[rows].sum(axis=0)
+        return x[rows] * w
+
+    fused, w, x = xt.fuse(step), xnp.zeros(4), xnp.array(np.random.default_rng(0).standard_normal((ROWS, 4)))
+    plain, y = np.zeros(4), np.asarray(x)
+    for call in range(8 * ROWS):
+        start = (call * 7) % (ROWS - 5)
+        rows = slice(start, start + 5) if call % 9 else (slice(0, 5), slice(start, None), slice(0, 8, 2))[call // 9 % 3]
+        fused._unwatched = fused._not_looked_up = 0
+        agree((fused(w, x, rows), w), (step(plain, y, rows), plain))
+
+
+def test_new_slices_are_captured(way: str) -> None:
+    fused, w, x = xt.fuse(lambda w, x, rows: w + x[rows].sum(axis=0)), xnp.zeros(4), xnp.ones((ROWS, 4))
+    for call in range(3 * ROWS):
+        fused._unwatched = fused._not_looked_up = 0
+        fused(w, x, slice(call % 35, call % 35 + 5))
+    assert fused.why(w, x, slice(3, 8)) == ""
+    assert len(fused._known) == 1
+
+
+def test_slices_in_tuples_and_of_other_things(way: str) -> None:
+    def step(x: Any, key: Any, names: Any, part: slice) -> Any:
+        return x[key] * len(names[part])
+
+    fused, x = xt.fuse(step), xnp.array(np.arange(ROWS * 4.0).reshape(ROWS, 4))
+    for call in range(4 * ROWS):
+        k = (call * 3) % (ROWS - 4)
+        key, part = (slice(k, k + 2), slice(1, 3)), slice(call % 3, call % 5)
+        fused._unwatched = fused._not_looked_up = 0
+        agree((fused(x, key, "abcdefgh", part),), (step(np.asarray(x), key, "abcdefgh", part),))

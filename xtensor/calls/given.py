@@ -50,6 +50,11 @@ def _adds_nothing(kind: type) -> bool:
     return "_fields" in named and not any({"__new__", "_make"} & one.keys() for one in added)
 
 
+def bounds_of(x: slice) -> tuple[Any, Any, Any]:
+    """Return what a slice is made of."""
+    return x.start, x.stop, x.step
+
+
 def remade(x: Any, parts: Sequence[Any]) -> Any:
     """Return a tuple of other elements, the same one where they are its own."""
     if all(one is other for one, other in zip(parts, x, strict=True)):

@@ -14,7 +14,7 @@ from ..base.locks import fork_safe_lock
 from ..graph.number import KINDS, MOST_VALUES, Arithmetic, Number, value_of
 from ..run.executor import before_write
 from ..tensor.face import Tensor
-from .given import is_remade, remade
+from .given import bounds_of, is_remade, remade
 from .rebound import Left
 
 if TYPE_CHECKING:
@@ -175,6 +175,9 @@ def _replaced(
     def replaced(value: Any, *, is_told: bool) -> Any:
         if type(value) in KINDS:
             return given.get(next(numbers), value) if is_told else value
+        if type(value) is slice:
+            bounds = [replaced(part, is_told=id(value) in tuples) for part in bounds_of(value)]
+            return slice(*bounds) if Number in map(type, bounds) else value
         if not is_remade(value):
             return value
         if id(value) not in made:

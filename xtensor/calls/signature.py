@@ -30,7 +30,7 @@ from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import CPU_DEVICE, Tensor, is_value
 from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
-from .given import MOST_ELEMENTS, is_remade
+from .given import MOST_ELEMENTS, bounds_of, is_remade
 from .reach import (
     MOST_OBJECTS,
     NOTHING,
@@ -180,6 +180,10 @@ class _Key:
             return
         if is_compared(x):
             self.key += (kind, x)
+            return
+        if kind is slice and self.direct:
+            self.key.append(kind)
+            self._parts(bounds_of(x), given, names=repeat(id(x), 3))
             return
         changes = kind is dict or kind is list or kind is np.ndarray
         constant = None if changes else constant_of(x)

@@ -39,8 +39,12 @@ from .signature import AS_MADE, has_attributes, is_compared
 # Attributes up to which an object is told, and objects, lists, dicts and tuples, each of which is compared with each.
 MOST_ATTRIBUTES, MOST_WHOLES = 128, 64
 
-# What stands for a function with what it is bound to: the names of these, which Python keeps in slots.
-_BOUND: dict[type, tuple[str, ...]] = {MethodType: ("__func__", "__self__"), partial: ("func", "args", "keywords")}
+# What stands for a function with what it is bound to, and slices: the names of their parts, which Python has in slots.
+_BOUND: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"),
+    partial: ("func", "args", "keywords"),
+    slice: ("start", "stop", "step"),
+}
 
 
 class UntoldError(Exception):
@@ -143,14 +147,15 @@ class Told:
             rows.append((self.object(kind), form.OF_TYPE, 0, *last))
             return
         self._wholes[id(x)] = last[0]
-        direct, self._is_direct = self._is_direct, self._is_direct and is_tuple and constant_of(x) is None
+        goes_on = kind is slice or (is_tuple and constant_of(x) is None)
+        direct, self._is_direct = self._is_direct, self._is_direct and goes_on
         if is_tuple or kind in (list, dict):
             self._elements(x, rows, last)
         elif kind in _BOUND:
             rows.append((self.object(kind), form.WITH_SLOTS, len(_BOUND[kind]), *last))
             for own in _BOUND[kind]:
                 rows.append((self.object(own), form.EQUAL, 0, 0, 0))
-                self._part(getattr(x, own), rows, is_told=False)
+                self._part(getattr(x, own), rows, is_told=kind is slice and self._is_direct)
         else:
             self._attributes_of(x, rows, last)
         self._is_direct = direct

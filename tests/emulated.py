@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import host_cublas
+import host_cufft
 import host_cupy
 import numpy as np
 import ptx
@@ -28,7 +29,7 @@ import xtensor as xt
 from xtensor.autograd import rules
 from xtensor.codegen.cuda import library as cuda_library
 from xtensor.codegen.cuda import nvrtc as cuda_build
-from xtensor.devices import cublas
+from xtensor.devices import cublas, cufft
 from xtensor.plan import fusion, program
 from xtensor.run import replay
 
@@ -53,6 +54,7 @@ class Launches:
     """
 
     cublas: host_cublas.Library
+    cufft: host_cufft.Library
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -174,14 +176,16 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
 
     launches = Launches()
     launches.cublas, multiplying = host_cublas.made()
-    before = cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate, cublas.found
+    launches.cufft, transforming = host_cufft.made()
+    before = cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate
+    libraries = cublas.found, cufft.found
     launch, parts, *_ = before
 
     def seen(function: cuda_build.Function, *others: Any) -> None:
         launches.texts.append(function.text)
         launch(function, *others)
 
-    cublas.found = lambda: multiplying  # type: ignore[assignment]
+    cublas.found, cufft.found = lambda: multiplying, lambda: transforming  # type: ignore[assignment]
     cuda_build.launch = seen
     cuda_build._cuda = lambda part: launches.parts.get(part) or parts(part)  # type: ignore[assignment]
     cuda.CUDA.architecture = lambda self: architecture  # type: ignore[method-assign]
@@ -194,7 +198,8 @@ def device(architecture: str = "compute_90", lazy: str = "always") -> Iterator[L
             yield launches
     finally:
         as_a_new_device()
-        cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate, cublas.found = before
+        cuda_build.launch, cuda_build._cuda, cuda.CUDA.architecture, host_cupy._allocate = before
+        cublas.found, cufft.found = libraries
 
 
 def as_in_another_process() -> None:

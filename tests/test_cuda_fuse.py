@@ -607,3 +607,78 @@ def test_classes_are_checked_by_one_kernel(cuda: emulated.Launches) -> None:
         for dtype in (np.int8, np.uint8, np.uint64):
             classes = np.array([0, 4, 2, 1, 1, 3], dtype)
             assert np.isfinite(float(fused(given[0], xt.asarray(classes, device="cuda:0"))))
+
+
+# ---- Fourier transforms in graphs
+
+
+def spectral(u: Any, d: Any) -> Any:
+    u[...] = xt.fft.irfft(xt.fft.rfft(u, axis=1) * d, n=u.shape[1], axis=1)
+    return xt.sum(u)
+
+
+TRANSFORMS: dict[str, Callable[[Any], Any]] = {
+    "forward": lambda z: xt.fft.fft(z),
+    "back": lambda z: xt.fft.ifft(z),
+    "ortho": lambda z: xt.fft.fft(z, norm="ortho"),
+    "back, ortho": lambda z: xt.fft.ifftn(z, norm="ortho"),
+    "scaled forward": lambda z: xt.fft.fftn(z, norm="forward"),
+    "back, scaled forward": lambda z: xt.fft.ifft(z, norm="forward"),
+    "of all axes": lambda z: xt.fft.fftn(z),
+    "of real numbers": lambda z: xt.fft.rfft(xt.real(z)),
+    "of real numbers, all axes": lambda z: xt.fft.rfftn(xt.real(z), norm="ortho"),
+    "to real numbers": lambda z: xt.fft.irfft(z),
+    "to an odd number": lambda z: xt.fft.irfft(z, n=2 * z.shape[-1] - 1),
+    "to real numbers, all axes": lambda z: xt.fft.irfftn(z),
+    "cut": lambda z: xt.fft.fft(z, n=3),
+    "padded": lambda z: xt.fft.rfft(xt.real(z), n=11),
+    "the first axis": lambda z: xt.fft.fft(z, axis=0),
+    "turned": lambda z: xt.fft.fft(xt.matrix_transpose(z)),
+    "real numbers as complex": lambda z: xt.fft.fft(xt.real(z)),
+    "hermitian": lambda z: xt.fft.hfft(z),
+}
+BY_CUFFT = {
+    *("forward", "back", "ortho", "back, ortho", "scaled forward", "back, scaled forward", "of all axes"),
+    *(
+        "of real numbers",
+        "of real numbers, all axes",
+        "to real numbers",
+        "to an odd number",
+        "to real numbers, all axes",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name: str, dtype: Any, cuda: emulated.Launches) -> None:
+    """Results as NumPy's, and what is transformed as it was."""
+
+    def program(z: Any) -> Any:
+        return TRANSFORMS[name](z * 2.0) + 1.0, TRANSFORMS[name](z)
+
+    fused, rng = xt.fuse(program, strict=True), np.random.default_rng(0)
+    with xt.options(lazy="auto"):
+        for _ in range(REPEATS + 4):
+            before = cuda.cufft.calls, len(cuda.graphs)
+            z = (rng.standard_normal((4, 5)) + 1j * rng.standard_normal((4, 5))).astype(dtype)
+            given = xt.asarray(z, device="cuda:0")
+            found, expected = fused(given), program(xt.asarray(z))
+            for one, other in zip(on_host(found), on_host(expected), strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_allclose(one, other, rtol=1e-4 if dtype == np.complex64 else 1e-12, atol=1e-5)
+            np.testing.assert_array_equal(given.to_device("cpu").numpy(), z)
+    assert (name in BY_CUFFT) == ("library" not in str(xt.explain(fused)))
+    assert (name in BY_CUFFT) == (len(cuda.graphs) == before[1] + 1 and cuda.cufft.calls == before[0])
+
+
+def test_transforms_are_part_of_graphs(cuda: emulated.Launches) -> None:
+    rng = np.random.default_rng(0)
+    u, d = rng.standard_normal((6, 8)), rng.random((6, 5))
+    given, plain = ([xt.asarray(one, device=where, copy=True) for one in (u, d)] for where in ("cuda:0", "cpu"))
+    fused = xt.fuse(spectral, strict=True)
+    with xt.options(lazy="auto"):
+        for _ in range(REPEATS + 4):
+            before = len(cuda.graphs), len(cuda.grids)
+            compared(fused, spectral, given, plain, np.finfo(np.float64).eps)
+    assert (len(cuda.graphs) - before[0], cuda.grids[before[1] :]) == (1, [FILLS])

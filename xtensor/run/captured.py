@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -17,16 +18,17 @@ from ..devices.cpu import CPU
 from ..graph.node import View
 from ..graph.number import value_of, varies
 from ..plan import costs
-from ..plan.layouts import APART, Leaf, Meta, Work
+from ..plan.layouts import APART, Leaf, Meta, Task, Work
 from ..storage.blob import TBlob
 from .at_indices import ByIndex, can_be_indexed, indexed
 from .callbacks import can_call_back
 from .capture import Capture, with_kernels
 from .cuda_segment import Step
+from .cuda_transforms import ByCufft
 from .executor import before_write
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
-from .prepare import Builder
+from .prepare import Builder, by_library
 from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
 from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
@@ -36,6 +38,10 @@ from .taken_down import Called, Evaluated, Spot
 
 # Bytes of arguments up to which they are copied before a call that may fail when it has written some.
 UNDONE = 1 << 24
+
+
+# The numbers under which a step has places in the arena that are nobody's once it is done.
+_SCRATCH = -(1 << 40), -(1 << 40) - 1
 
 
 class Output(NamedTuple):
@@ -416,6 +422,10 @@ class _Joined:
         if is_generated and self._progress.is_native(step):
             self._launch(step)
             return
+        transform = ByCufft.of(step, builder.device, self.limits)
+        if transform is not None:
+            self._transform(step, transform)
+            return
         takes = tuple([builder.number(spot.meta, self._leaf(spot)) for spot in step.takes])
         gives = []
         for spot in step.gives:
@@ -445,6 +455,19 @@ class _Joined:
         builder.launch(Makes.of(way, self.limits.fast_math)._replace(where=where), made, ())
         if can_fail and not again:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
+
+    def _transform(self, step: Called, transform: ByCufft) -> None:
+        """Enter a Fourier transform on another device: with a place for what it copies, and one for its work area."""
+        builder, root, meta = self.builder, step.gives[0].root, step.gives[0].meta
+        source = builder.number(step.takes[0].meta, self._leaf(step.takes[0]))
+        made, where = self._make(root, meta), [self._where(step.takes[0]), self.places[root]]
+        for number, nbytes in zip(_SCRATCH, (transform.copied, transform.work), strict=True):
+            where.append((builder.arena_word, builder.arena.place(number, nbytes)))
+        instead = partial(by_library, step.function, [source], self.numbers[root])
+        task = Task(step.name, step.takes[0].meta.nbytes + meta.nbytes)
+        builder.launch(Step(transform, where, (), False, instead, task), made, ())
+        for number in _SCRATCH:  # what comes after it on the stream may have them
+            builder.arena.release(number)
 
     def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:
         """Return how machine code makes a library call. first: whether it is the first one that notes failures."""

@@ -83,11 +83,8 @@ class Launches(NamedTuple):
 class Launcher:
     """What makes the launches of kernels over a shape that has elements, for how operands are aligned.
 
-    numbers, scalars: of the values that it takes; dtypes: of the scalars. is_told_once: whether a CUDA graph tells its
-    launch where operands lie when it is recorded, and never again (see cuda_products.py).
+    numbers, scalars: of the values that it takes; dtypes: of the scalars.
     """
-
-    is_told_once = False
 
     def __init__(self, numbers: Sequence[int], kernels: Sequence[Kernel], work: Work) -> None:
         self.numbers, self.contract = numbers, work.limits.fast_math

@@ -19,7 +19,7 @@ from ..codegen.cuda.kernel import VECTOR
 from ..devices import cublas
 from ..devices.cublas import CONJUGATED, LETTERS, PLAIN, TURNED, Gemm
 from ..plan.layouts import Work
-from ..plan.program import Kernel, program
+from ..plan.program import Kernel, Program, program
 from .cuda import Launch, Launcher, Launches, launches_over
 from .products import Matrix, stacks_of
 
@@ -45,10 +45,39 @@ class Product(NamedTuple):
         self.backend.call(library.multiply, self.gemm, addresses, stream, workspace)
 
 
-class ByCublas(Launcher):
+class ToldOnce(Launcher):
+    """A library's function as a launch, which a CUDA graph tells where operands lie when it is recorded, and never
+    again.
+
+    result: the place of the result among the operands.
+    """
+
+    result: int
+
+    def packed_nbytes(self, place: int) -> int | None:
+        """Return the bytes of a packed copy of an operand, or of the result; None where it is not to be copied."""
+        raise NotImplementedError
+
+    def packed(self, places: Sequence[int], aligned: Sequence[int]) -> Any:
+        """Return what is launched where these places lie packed, and others as far behind multiples of a vector."""
+        raise NotImplementedError
+
+    def copies(self, place: int, address: int) -> tuple[Launch, ...]:
+        """Return the launches that copy an operand from there to where it lies packed, or the result from where it does
+        to there.
+        """
+        raise NotImplementedError
+
+
+def same(unit: int) -> Program:
+    """Return what copies elements of so many bytes."""
+    return program((np.dtype(f"u{unit}"),), (), (), (), (0,), ())
+
+
+class ByCublas(ToldOnce):
     """A product as one call."""
 
-    is_told_once = True
+    result = C
 
     def __init__(self, kernel: Kernel, work: Work, gemm: Gemm, *, swapped: bool) -> None:
         (result,) = kernel.results
@@ -83,12 +112,10 @@ class ByCublas(Launcher):
         return Launches((cast(Any, Product(self._gemm, self.backend)),))  # launched as a Launch is
 
     def packed_nbytes(self, place: int) -> int | None:
-        """Return the bytes of a packed copy of an operand, or of the result; None where it is not to be copied."""
         nbytes = prod(_lies(self._gemm, place)[0]) * self._itemsize
         return nbytes if nbytes <= COPIED else None
 
-    def packed(self, places: Sequence[int]) -> Product:
-        """Return the product of which these places lie packed."""
+    def packed(self, places: Sequence[int], aligned: Sequence[int]) -> Product:
         gemm = self._gemm
         lies = [_lies(gemm, place) for place in (A, B, C)]
         packed = [place in places for place in (A, B, C)]
@@ -101,19 +128,14 @@ class ByCublas(Launcher):
         return Product(gemm._replace(leads=leads, steps=(a, b, c)), self.backend)
 
     def copies(self, place: int, address: int) -> tuple[Launch, ...]:
-        """Return the launches that copy an operand from there to where it lies packed, or the result from where it does
-        to there.
-        """
         unit = min(self._itemsize, 8)
         shape, strides = _lies(self._gemm, place)
         shape = (*shape[:2], shape[2] * self._itemsize // unit)
         own, packed = (*[self._itemsize * stride for stride in strides[:2]], unit), c_strides(shape, unit)
-        dtype = np.dtype(f"u{unit}")
         sides, aligned = [own, packed], [address % VECTOR, 0]
         if place == C:
             sides, aligned = sides[::-1], aligned[::-1]
-        same = program((dtype,), (), (), (), (0,), ())
-        return launches_over(same, shape, sides, (), aligned, self.backend, False).launches
+        return launches_over(same(unit), shape, sides, (), aligned, self.backend, False).launches
 
 
 def _gemm(char: str, matrices: Sequence[Matrix], conjugated: Sequence[bool]) -> Gemm | None:

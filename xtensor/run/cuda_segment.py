@@ -5,8 +5,9 @@ graph's kernels are told is fixed, but addresses differ from run to run, and so 
 table on the device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph
 its stream's: so nothing writes the table before all that reads it is done.
 
-A matrix product of cuBLAS reads no table. Where its operands lie the same at every run, as temporaries do, a graph has
-its addresses; what has been seen to move is copied beside the graph, from and to where the table says.
+A library's function, as a matrix product of cuBLAS, reads no table. Where its operands lie the same at every run, as
+temporaries do, a graph has their addresses; what has been seen to move is copied beside the graph, from and to where
+the table says.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
 from .cuda import Launcher, Launches
-from .cuda_products import ByCublas, C
+from .cuda_products import ToldOnce
 from .native import scalar_words
 
 # Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
@@ -158,7 +159,7 @@ class Segment:
     def _follow(self, words: Sequence[int]) -> None:
         """Note which operands of products lie elsewhere than at the run before, of those that can be copied."""
         for step in self.steps:
-            if not isinstance(step.launcher, ByCublas):
+            if not isinstance(step.launcher, ToldOnce):
                 continue
             for number, (place, address) in enumerate(zip(step.places, step.addresses(words), strict=True)):
                 if self._lay.get(place, address) != address and step.launcher.packed_nbytes(number) is not None:
@@ -215,7 +216,7 @@ class Graph:
         self, segment: Segment, words: Sequence[int], stream: Any
     ) -> tuple[Storage | None, Storage | None]:
         """Return scratch memory of products, and memory for copies, None where there is nothing for it to hold."""
-        products = [step for step in segment.steps if isinstance(step.launcher, ByCublas)]
+        products = [step for step in segment.steps if isinstance(step.launcher, ToldOnce)]
         if not products:
             return None, None
         nbytes = 0
@@ -239,7 +240,7 @@ class Graph:
         beside = 0
         for number, (step, work) in enumerate(zip(segment.steps, works, strict=True)):
             places = [placed(entry[word], after) for word, after in step.places]
-            if isinstance(step.launcher, ByCublas):
+            if isinstance(step.launcher, ToldOnce):
                 beside += self._record_product(step, step.addresses(run.words), places, beside, segment.moving, stream)
                 continue
             begin = 0
@@ -255,8 +256,8 @@ class Graph:
         """Record a product, and before and after it the copies of what has been seen to move, which lie beside the
         graph from there on; return their bytes. places: of its operands, in the table.
         """
-        launcher, at = step.launcher, begin
-        assert isinstance(launcher, ByCublas)
+        launcher, at, aligned = step.launcher, begin, [address % VECTOR for address in addresses]
+        assert isinstance(launcher, ToldOnce)
         after: list[Any] = []
         copied = _copied(step, moving)
         for number, nbytes in copied:
@@ -264,14 +265,14 @@ class Graph:
             launches = launcher.copies(number, addresses[number])
             own = placed(len(self.words) + 1, at)
             for launch in launches:
-                if number == C:
+                if number == launcher.result:
                     after.append((launch, (own, places[number])))
                 else:
                     launch((places[number], own), b"", stream, self.table.address)
             self.launches += launches
             addresses[number] = self.beside.address + at
             at += _rounded(nbytes)
-        product = launcher.packed([number for number, _ in copied])
+        product = launcher.packed([number for number, _ in copied], aligned)
         product(addresses, b"", stream, workspace=self.workspace.address if self.workspace else 0)
         for launch, told in after:
             launch(told, b"", stream, self.table.address)
@@ -312,7 +313,7 @@ class Graph:
 def _copied(step: Step, moving: set[Place]) -> list[tuple[int, int]]:
     """Return the operands of a product that are copied for a graph, by their places, and the bytes of each."""
     launcher = step.launcher
-    assert isinstance(launcher, ByCublas)
+    assert isinstance(launcher, ToldOnce)
     found = [(number, launcher.packed_nbytes(number)) for number, place in enumerate(step.places) if place in moving]
     return [(number, nbytes) for number, nbytes in found if nbytes is not None]
 

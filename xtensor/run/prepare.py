@@ -462,7 +462,7 @@ class _Maker:
         (number,) = kernel.results
         node, arguments = self.work.trace.values[number], self.work.trace.arguments[number]
         function = partial(node.op.kernel(node.device.backend), **node.params)
-        return partial(_by_library, function, [self.base + one for one in arguments], self.base + number)
+        return partial(by_library, function, [self.base + one for one in arguments], self.base + number)
 
     def _enter_launched(
         self,
@@ -517,7 +517,7 @@ def _instead(kernel: Kernel, base: int, run: Run, lack: LacksError) -> None:
     _step_by_step(kernel, base, run)
 
 
-def _by_library(function: Any, operands: Sequence[int], result: int, run: Run, lack: LacksError) -> None:
+def by_library(function: Any, operands: Sequence[int], result: int, run: Run, lack: LacksError) -> None:
     """Run a step by the library's function, into memory that is there."""
     backend = run.facts.device.backend
     found = backend.call(function, *[run.operand(number) for number in operands])

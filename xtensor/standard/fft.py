@@ -22,6 +22,7 @@ from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import CPU
 from ..plan.costs import LAUNCH_PAYS
+from ..run.transforms import Transform
 from ..tensor.face import Tensor, created
 from ..tensor.operands import DeviceLike, as_tensor, chosen_device
 
@@ -256,12 +257,13 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
     check_choice(name, "norm", norm, _NORMS)
     if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
-    return on(x, name, lambda xp, a: _along(xp, name, a, n, along, norm))
+    return on(x, name, Transform(name, None if n is None else (n,), (along,), norm, _along))
 
 
-def _along(xp: Any, name: str, a: Any, n: int | None, axis: int, norm: Norm) -> Any:
+def _along(xp: Any, name: str, a: Any, lengths: Lengths, axes: tuple[int, ...], norm: Norm) -> Any:
     """Transform a native array along one axis."""
-    return _shared_out(_singly(getattr(xp.fft, name), name), name, a, n=n, axis=axis % a.ndim, norm=norm)
+    n, axis = None if lengths is None else lengths[0], axes[0] % a.ndim
+    return _shared_out(_singly(getattr(xp.fft, name), name), name, a, n=n, axis=axis, norm=norm)
 
 
 # Which norm leaves a transform as it is, for those forward and those back.
@@ -320,7 +322,7 @@ def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Te
         along = tuple([axis - x.ndim for axis in as_axes(tuple(axes), x.ndim, name, "axes")])
     if s is not None and len(s) != len(along):
         raise ValueError(expected(name, "s", f"have {len(along)} lengths", tuple(s)))
-    return on(x, name, lambda xp, a: _one_by_one(xp, name, a, s, along, norm))
+    return on(x, name, Transform(name, s, along, norm, _one_by_one))
 
 
 def _one_by_one(xp: Any, name: str, a: Any, s: Lengths, axes: tuple[int, ...], norm: Norm) -> Any:
@@ -334,7 +336,7 @@ def _one_by_one(xp: Any, name: str, a: Any, s: Lengths, axes: tuple[int, ...], n
     lengths: Sequence[int | None] = s or [None] * len(axes)
     steps = list(zip(names, lengths, axes, strict=True))
     for step, n, axis in steps if name == "irfftn" else reversed(steps):
-        a = _along(xp, step, a, n, axis, norm)
+        a = _along(xp, step, a, None if n is None else (n,), (axis,), norm)
     return a
 
 

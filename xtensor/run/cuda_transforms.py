@@ -108,7 +108,10 @@ class ByCufft(ToldOnce):
             return None
         backend: Any = device.backend
         many = prod(whole[: -len(axes)])
-        plan = backend.call(library.plan, backend.number, lengths, many, kind)
+        try:
+            plan = backend.call(library.plan, backend.number, lengths, many, kind)
+        except RuntimeError:  # whatever it does not take, CuPy's function may
+            return None
         is_back = transform.name[0] == "i"
         scale = {"backward": -is_back, "ortho": -0.5, "forward": is_back - 1}[transform.norm]
         scales = _scaling(given, float(prod(lengths)) ** scale, backend, limits) if scale else None

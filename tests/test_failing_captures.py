@@ -39,11 +39,53 @@ def index_in_the_middle(s: Any, x: Any, at: Any) -> None:
     s.table["k"] = s.y[0]
 
 
-PROGRAMS = [index_at_the_end, solved, index_in_the_middle]
+def draws_first(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.x += x
+    s.x[:4] += s.g.standard_normal(4)
+    s.x[:4] += x[at]
+
+
+def only_draws(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.y = s.g.standard_normal(4)
+    s.last = x[at] * 2.0
+
+
+def put(s: Any, x: Any, at: Any) -> None:
+    """NumPy's own writes before it finds what is outside."""
+    s.n += 1
+    s.xp.put(s.x, at, 9.0)
+
+
+def put_along(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.x += x
+    s.xp.put_along_axis(s.x, at, 1.0, 0)
+
+
+def powers(s: Any, x: Any, at: Any) -> None:
+    s.n += 1
+    s.x += x
+    s.last = s.xp.linalg.matrix_power(s.xp.eye(4) * at[3], -1)[0]
+
+
+def first_index(s: Any, x: Any, at: Any) -> None:
+    """It fails before anything is written."""
+    s.n += 1
+    s.last = x * 2.0
+    s.x[:4] += x[at]
+
+
+PROGRAMS = [
+    *(index_at_the_end, solved, index_in_the_middle, draws_first, only_draws, put, put_along, powers, first_index)
+]
+SINGULAR = (solved, powers)
 
 
 def state(xp: Any) -> Any:
-    return SimpleNamespace(x=xp.zeros(N), y=xp.zeros(4), n=0, last=None, log=[], table={"k": 0}, xp=xp)
+    own = {"x": xp.zeros(N), "y": xp.zeros(4), "g": xp.random.default_rng(0)}
+    return SimpleNamespace(**own, n=0, last=None, log=[], table={"k": 0}, xp=xp)
 
 
 def agree(s: Any, plain: Any) -> None:
@@ -66,7 +108,7 @@ def test_what_a_failing_call_leaves(program: Callable[..., None], way: str, monk
     for call in range(60):
         x, at = np.arange(N) + float(call), np.array([0, 2, 1, 3])
         if call % 7 == 6:
-            at[3] = 0 if program is solved else N + call
+            at[3] = 0 if program in SINGULAR else N + call
         raised = []
         for own, xp, function in ((s, xnp, fused), (plain, np, program)):
             try:

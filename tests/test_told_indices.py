@@ -4,6 +4,8 @@ are kept as kinds of their own.
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -264,3 +266,41 @@ def test_slices_in_tuples_and_of_other_things(way: str) -> None:
         key, part = (slice(k, k + 2), slice(1, 3)), slice(call % 3, call % 5)
         fused._unwatched = fused._not_looked_up = 0
         agree((fused(x, key, "abcdefgh", part),), (step(np.asarray(x), key, "abcdefgh", part),))
+
+
+def test_threads_that_are_told_indices(way: str) -> None:
+    """Each with a state of its own, all with one function: new kinds are made, and forgotten, all the time."""
+
+    def step(s: Any, k: int) -> Any:
+        s.n += 1
+        s.last = k
+        s.x[k] += 1.0
+        return s.x[k] * 2.0 + s.n
+
+    def worker(fused: Any, number: int) -> None:
+        s, plain = (SimpleNamespace(n=0, last=0, x=xp.array(np.zeros((40, 3)))) for xp in (xnp, np))
+        rng = np.random.default_rng(number)
+        try:
+            for call in range(100):
+                k = int(rng.integers(0, 30))
+                if call % 3 == 0:
+                    fused._unwatched = fused._not_looked_up = 0
+                agree((fused(s, k), s.x), (step(plain, k), plain.x))
+                assert (s.n, s.last) == (plain.n, plain.last)
+        except Exception as error:
+            failed.append(error)
+
+    failed: list[Exception] = []
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(12):
+            fused = xt.fuse(step)
+            threads = [threading.Thread(target=worker, args=(fused, number)) for number in range(4)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+            assert not failed, failed[0]
+    finally:
+        sys.setswitchinterval(before)

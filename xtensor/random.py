@@ -46,6 +46,20 @@ def default_rng(seed: Any = None, *, device: DeviceLike = None) -> Generator:
     return Generator(np.random.default_rng(seed), target)
 
 
+class _Again:
+    """Numbers that each call of a captured function draws anew. generator: NumPy's, whose state a call that fails later
+    puts back.
+    """
+
+    __slots__ = ("_draw", "generator")
+
+    def __init__(self, generator: Any, draw: Callable[[], Native]) -> None:
+        self.generator, self._draw = generator, draw
+
+    def __call__(self) -> Native:
+        return self._draw()
+
+
 class Generator:
     """A source of random numbers.
 
@@ -336,7 +350,8 @@ class Generator:
         if capture is None or (self._within is not None and self._within() is capture):
             # a generator made by a function begins anew in each call of it
             return valued(from_native(native(found), self.device))
-        return valued(face(capture.drawn(lambda: native(draw()), native(found), self.device)))
+        again = _Again(self.native, lambda: native(draw()))
+        return valued(face(capture.drawn(again, native(found), self.device)))
 
     def _keeps(self, found: Any) -> bool:
         """Return whether what was drawn is returned as it is, as generators under NumPy's names do with one number of

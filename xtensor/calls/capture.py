@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from ..autograd.tape import now
 from ..base.errors import expected
 from ..base.garbage import uncollected
+from ..base.locks import fork_safe_lock
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, MOST_VALUES, Number, value_of
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from ..run.capture import Capture
     from ..run.captured import Captured
     from ..run.sketch import Sketch
+
+# Taken by whoever tells machine code of kinds, of whatever function.
+_telling = fork_safe_lock()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -183,7 +187,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._refused = ""
         signature, tensors, blobs, arrays, holders, numbers = found
         if self.dispatched is not None and self._reach is not None:
-            self.dispatched = self._dispatched_kinds.words(self._reach)
+            self._set_dispatched(self._reach)
         known = self._known.get(signature)
         cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
         mask: tuple[int, ...] = ()
@@ -215,9 +219,10 @@ class Fused(Dispatched, Generic[P, R]):
         made_thin(call.tensors)
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
-            self._dispatched_kinds.add(kind, before, self._reach)
-            self.dispatched = self._dispatched_kinds.words(self._reach)
-            known.let_go(self._dispatched_kinds)  # last: other threads may be asking those that were there
+            with _telling:
+                self._dispatched_kinds.add(kind, before, self._reach)
+                self._set_dispatched(self._reach)
+                known.let_go(self._dispatched_kinds)  # last: other threads may be asking those that were there
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 
@@ -426,15 +431,22 @@ class Fused(Dispatched, Generic[P, R]):
 
     def _forget_values(self, signature: tuple[Any, ...], places: Sequence[int]) -> None:
         """Forget the kinds of single values of numbers that calls are told now. signature: without these."""
-        alike = [one for one in self._known if len(one) == len(signature) and masked(one, places) == signature]
-        gone = [self._known.pop(one) for one in alike if one != signature]
-        self._drop([kind for one in gone for kind in one.kinds])
+        every = list(self._known)
+        alike = [one for one in every if len(one) == len(signature) and masked(one, places) == signature]
+        gone = [self._known.pop(one, None) for one in alike if one != signature]
+        self._drop([kind for one in gone if one is not None for kind in one.kinds])
 
     def _drop(self, kinds: Sequence[Any]) -> None:
         """Let machine code forget kinds."""
-        self._dispatched_kinds.drop(kinds)
-        if self.dispatched is not None:  # which speaks of those that are let go now
-            self.dispatched = self._dispatched_kinds.words(self._reach or self._reached())
+        with _telling:
+            self._dispatched_kinds.drop(kinds)
+            if self.dispatched is not None:  # which speaks of those that are let go now
+                self._set_dispatched(self._reach or self._reached())
+
+    def _set_dispatched(self, reach: Reach) -> None:
+        """Tell machine code which kind it asks for first."""
+        with _telling:  # words of a kind that another thread lets go of meanwhile would point to nothing
+            self.dispatched = self._dispatched_kinds.words(reach)
 
     def _forget_full(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
         """Forget the kinds that numbers have led to if they are as many as are asked one after the other; return
@@ -454,7 +466,8 @@ class Fused(Dispatched, Generic[P, R]):
         if known.is_long:  # so that numbers were asked for that had been told
             return cast(tuple[Any, ...], found[0])
         self._fixed |= traced.asked()
-        mask = tuple([found[5][order][0] for order in traced.chosen if order not in self._fixed])
+        chosen = [traced.chosen[place] for place in known.again.traced]  # whatever other threads find out meanwhile
+        mask = tuple([found[5][order][0] for order in chosen])
         if not mask:
             return cast(tuple[Any, ...], found[0])
         if mask not in self._masks:

@@ -65,6 +65,8 @@ def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: 
 
 
 def _check_classes(native: Native, count: int, function: str, argument: str, ignored: int | None) -> None:
+    if native.dtype.kind == "u" and ignored is not None and ignored < 0:
+        ignored = None  # which none of them is
     if native.size and kernels.outside(native, count, ignored) is False:
         return
     wide = native.astype("int64", copy=False)  # which takes any bound; what it cannot hold becomes negative

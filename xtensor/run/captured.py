@@ -44,6 +44,21 @@ UNDONE = 1 << 24
 _SCRATCH = -(1 << 40), -(1 << 40) - 1
 
 
+class Before(NamedTuple):
+    """What a call changes, as it was: tensors with copies of what they held, and generators with their states."""
+
+    copies: list[tuple[TBlob, Any]]
+    states: list[tuple[Any, Any]]
+
+    def put_back(self) -> None:
+        """Put it back."""
+        for blob, copy in self.copies:
+            before_write(blob.owner)
+            blob.device.backend.assign(blob.native(), ..., copy)
+        for generator, state in self.states:
+            generator.state = state
+
+
 class Output(NamedTuple):
     """A tensor that is returned: a view of an argument by its number, or of a result of the schedule, so many bytes
     after its first element.
@@ -114,13 +129,17 @@ class Progress:
         return not step.writes or not meet(step.takes[1:], step.takes[:1], self._captured.begin)
 
 
-def _fails_late(captured: Captured) -> bool:
-    """Return whether a step may raise for what values are after another one has written to what others see."""
-    progress = Progress(captured)
+def _fails(captured: Captured) -> tuple[bool, bool]:
+    """Return whether a step may raise for what values are, and whether it may do so other than by stopping machine code
+    before anything has been done that is seen.
+    """
+    progress, fails = Progress(captured), False
     for step in progress.along(captured.steps):
-        if isinstance(step, Called) and (step.can_fail and progress.is_seen and not progress.is_inside(step)):
-            return True
-    return False
+        if isinstance(step, Called) and step.can_fail and not progress.is_inside(step):
+            fails = True
+            if progress.is_seen or not can_be_indexed(step):
+                return True, True
+    return fails, False
 
 
 def _written(step: Evaluated | Called) -> list[Spot]:
@@ -135,8 +154,9 @@ class Captured:
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
     whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
-    (calls/dispatch.py). written: the numbers of the arguments that it writes; fails_late: whether it may raise after
-    that. looked: what a call looks into, is told and leaves elsewhere.
+    (calls/dispatch.py). written: the numbers of the arguments that it writes. fails: whether a step
+    of one that writes or draws may raise; fails_late: as of _fails. looked: what a call looks into, is told and leaves
+    elsewhere.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
@@ -152,7 +172,7 @@ class Captured:
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
-        self.fails_late = bool(self.written) and _fails_late(self)
+        self.fails, self.fails_late = (False, False) if self.may_be_repeated else _fails(self)
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
 
     @property
@@ -227,19 +247,16 @@ class Captured:
         results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         return [output.of(arguments, results) for output in self.outputs]
 
-    def copies(self, arguments: Sequence[TBlob]) -> list[Any] | None:
-        """Return copies of the arguments that it writes; None where these are large."""
+    def before(self, arguments: Sequence[TBlob]) -> Before | None:
+        """Return what a call changes, as it is before; None where that is large, or a generator is not known."""
         blobs = [arguments[number] for number in self.written]
-        if sum([blob.nbytes for blob in blobs]) > UNDONE:
+        draws = [step.function for step in self.steps if isinstance(step, Called) and not step.takes]
+        generators = {id(one): one for one in [getattr(draw, "generator", None) for draw in draws] if one is not None}
+        known = all(hasattr(draw, "generator") for draw in draws)
+        if not known or sum([blob.nbytes for blob in blobs]) > UNDONE:
             return None
-        return [self.device.backend.call(blob.native().copy) for blob in blobs]
-
-    def undo(self, arguments: Sequence[TBlob], copies: Sequence[Any]) -> None:
-        """Put back what the arguments held that it has written."""
-        for number, copy in zip(self.written, copies, strict=True):
-            blob = arguments[number]
-            before_write(blob.owner)
-            self.device.backend.assign(blob.native(), ..., copy)
+        copies = [(blob, self.device.backend.call(blob.native().copy)) for blob in blobs]
+        return Before(copies, [(one.bit_generator, one.bit_generator.state) for one in generators.values()])
 
     def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
         """Return a run that stands ready, whose results are all that is returned; None where there is none."""

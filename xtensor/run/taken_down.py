@@ -15,10 +15,23 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .places import AtIndices, PutBack, Selected, renewed
 
-# Functions that raise for some values, by their public names.
-FAILING = frozenset(
-    ("cholesky", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "pinv", "solve", "svd", "svdvals")
-    + ("repeat", "take", "take_along_axis")
+# Functions that raise for no values, by their public names.
+SAFE = frozenset(
+    ("argsort", "concat", "convolve", "correlate", "cumulative_prod", "cumulative_sum", "det", "digitize", "flip")
+    + (
+        "interp",
+        "matmul",
+        "roll",
+        "searchsorted",
+        "slogdet",
+        "sort",
+        "stack",
+        "tensordot",
+        "tile",
+        "vecdot",
+        "vector_norm",
+    )
+    + ("fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "rfft", "rfftn")
 )
 
 
@@ -128,8 +141,10 @@ class Called(NamedTuple):
 
     @property
     def can_fail(self) -> bool:
-        """Whether it may raise for what values are: elements at indices, checks, and factorisations."""
-        return self.indexing is not None or not (self.gives or self.writes) or self.name in FAILING
+        """Whether it may raise for what values are, as far as is known."""
+        is_draw = not self.takes
+        moves = self.shifts is not None or self.packs or self.runs_along is not None
+        return not (is_draw or moves or self.name in SAFE)
 
     @property
     def is_copy_of_view(self) -> bool:

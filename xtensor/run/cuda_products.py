@@ -84,8 +84,6 @@ class ByCublas(ToldOnce):
         first, second = work.trace.arguments[result]
         super().__init__((second, first, result) if swapped else (first, second, result), (), work)
         self._itemsize, self._gemm = work.metas[result].dtype.itemsize, gemm
-        node = work.trace.values[result]
-        self.swapped, self.params, self.op = swapped, node.params, node.op
 
     @classmethod
     def of(cls, kernel: Kernel, work: Work) -> ByCublas | None:

@@ -289,7 +289,8 @@ class Graph:
             return False
         for (word, after), address in self.fixed.items():
             if run.words[word] + after != address:
-                self._lose()
+                if (owner := self.segment()) is not None:
+                    owner.lose(self)
                 return False
         room = Storage(self.device, self.room) if self.room else None
         told = self.pack(
@@ -303,11 +304,6 @@ class Graph:
         self.device.backend.call(self.graph.launch, self.stream)
         self.used = next(_uses)
         return True
-
-    def _lose(self) -> None:
-        owner = self.segment()
-        if owner is not None:
-            owner.lose(self)
 
 
 def _copied(step: Step, moving: set[Place]) -> list[tuple[int, int]]:

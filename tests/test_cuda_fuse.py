@@ -682,3 +682,48 @@ def test_transforms_are_part_of_graphs(cuda: emulated.Launches) -> None:
             before = len(cuda.graphs), len(cuda.grids)
             compared(fused, spectral, given, plain, np.finfo(np.float64).eps)
     assert (len(cuda.graphs) - before[0], cuda.grids[before[1] :]) == (1, [FILLS])
+
+
+def test_temporaries_are_those_of_a_stream(cuda: emulated.Launches) -> None:
+    """What is kept of one stream's runs is no other one's, nor that of another thread's own default stream."""
+    from contextvars import copy_context
+    from threading import Thread
+
+    from xtensor.devices.cuda_memory import PER_THREAD
+
+    library: Any = host_cupy.module()
+    fused, schedules = xt.fuse(trained, strict=True), list[int]()
+    given = layers(0, "cuda:0")
+    with xt.options(lazy="auto"):
+        for _ in range(3):
+            fused(*given)
+    (schedule,) = [known.captured._schedule for known in fused._known.values() if known.captured]
+    assert schedule is not None
+
+    def run(stream: Any) -> None:
+        with stream, xt.options(lazy="auto"):
+            fused(*given)
+            assert schedule._arena is not None
+            schedules.append(schedule._arena[2].memory.address)
+
+    def place() -> int:
+        assert schedule._arena is not None
+        return schedule._arena[2].memory.address
+
+    first = place()
+    with xt.options(lazy="auto"):
+        fused(*given)
+    assert place() == first
+    held = schedule._arena  # so that nothing comes to lie there
+    run(library.cuda.Stream())
+    assert schedules[-1] != first
+    own = library.cuda.Stream(PER_THREAD)
+    run(own)
+    again = schedule._arena
+    run(own)
+    assert schedules[-1] == schedules[-2]
+    worker = Thread(target=copy_context().run, args=(run, own))  # under the same options
+    worker.start()
+    worker.join()
+    assert schedules[-1] != schedules[-2]
+    assert held is not None and again is not None

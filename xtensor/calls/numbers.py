@@ -70,9 +70,8 @@ class Traced:
     """A call that is traced: some numbers, by their order, are Numbers in their places.
 
     found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. indexes: as
-    of an Arithmetic. In a block
-    of it, Numbers are in the lists, dicts and objects that hold such numbers (`has_held`), if `places`: another thread
-    may have put some into its own, which may be the same.
+    of an Arithmetic. In a block of it, Numbers are in the lists, dicts and objects that hold such numbers (`has_held`),
+    if `places`: another thread may have put some into its own, which may be the same.
     """
 
     def __init__(

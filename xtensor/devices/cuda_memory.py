@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from importlib import import_module
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from ..base.layout import Shape
 
 # Bytes that a thread reads or writes at a time: kernels are made for how far behind multiples of them operands begin.
 VECTOR = 16
+
+# The number of the default stream that each thread has for itself.
+PER_THREAD = 2
 
 # What makes room on a CUDA device, given its backend; each returns whether there may be more room than before. The
 # first of them compute nothing; `evaluating` is asked where they were not enough.
@@ -58,3 +62,9 @@ def pinned(cp: Any, shape: Shape, dtype: DType) -> Any:
         return (np.empty if 0 in shape else import_module("cupyx").empty_pinned)(shape, dtype)
     except (MemoryError, cp.cuda.runtime.CUDARuntimeError):
         return np.empty(shape, dtype)
+
+
+def stream_key(stream: Any) -> tuple[int, int]:
+    """Return what tells a stream from all others: CUDA's default one of each thread has the same number in all."""
+    number: int = stream.ptr
+    return number, get_ident() if number == PER_THREAD else 0

@@ -39,7 +39,6 @@ from .taken_down import Called, Evaluated, Spot
 # Bytes of arguments up to which they are copied before a call that may fail when it has written some.
 UNDONE = 1 << 24
 
-
 # The numbers under which a step has places in the arena that are nobody's once it is done.
 _SCRATCH = -(1 << 40), -(1 << 40) - 1
 
@@ -134,7 +133,7 @@ def _fails(captured: Captured) -> tuple[bool, bool]:
     before anything has been done that is seen.
     """
     progress, fails = Progress(captured), False
-    for step in progress.along(captured.steps):
+    for step in progress.along({id(step): step for step in captured.steps}.values()):
         if isinstance(step, Called) and step.can_fail and not progress.is_inside(step):
             fails = True
             if progress.is_seen or not can_be_indexed(step):
@@ -154,9 +153,8 @@ class Captured:
 
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
     whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
-    (calls/dispatch.py). written: the numbers of the arguments that it writes. fails: whether a step
-    of one that writes or draws may raise; fails_late: as of _fails. looked: what a call looks into, is told and leaves
-    elsewhere.
+    (calls/dispatch.py). written: the numbers of the arguments that it writes. fails, fails_late: as of _fails, of one
+    that writes or draws. looked: what a call looks into, is told and leaves elsewhere.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:

@@ -24,7 +24,7 @@ from ..codegen.cuda import nvrtc as cuda_build
 from ..codegen.cuda.kernel import VECTOR, placed, table_text
 from ..devices import Device
 from ..devices.cublas import WORKSPACE
-from ..devices.cuda_memory import letting_go
+from ..devices.cuda_memory import letting_go, stream_key
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT
 from ..storage.storage import Storage
@@ -44,7 +44,7 @@ ATTEMPTS = 4
 # has graphs with some.
 _graphs: WeakSet[Graph] = WeakSet()
 _uses = count()
-_workspaces: WeakValueDictionary[tuple[str, int], Storage] = WeakValueDictionary()
+_workspaces: WeakValueDictionary[tuple[str, tuple[int, int]], Storage] = WeakValueDictionary()
 
 # Of an operand, the word of a run that tells of it, and what is added.
 Place = tuple[int, int]
@@ -224,7 +224,7 @@ class Graph:
             places = zip(step.places, step.addresses(words), strict=True)
             self.fixed |= {place: address for place, address in places if place not in segment.moving}
             nbytes += sum([_rounded(nbytes) for _, nbytes in _copied(step, segment.moving)])
-        key = (str(segment.device), stream.ptr)
+        key = (str(segment.device), stream_key(stream))
         workspace = _workspaces.get(key)
         if workspace is None:
             workspace = _workspaces[key] = Storage(segment.device, WORKSPACE)

@@ -20,7 +20,7 @@ from ..base.options import Settings
 from ..base.profiling import KERNEL, LIBRARY, noted, observers
 from ..devices import Device
 from ..devices.cpu import CPU
-from ..devices.cuda_memory import letting_go
+from ..devices.cuda_memory import letting_go, stream_key
 from ..plan.layouts import Leaf, Meta, Task
 from ..plan.program import Program
 from ..storage.blob import TBlob
@@ -364,7 +364,7 @@ class Schedule:
         most = KEPT_ARENA if facts.device.backend is CPU else KEPT_THERE
         hidden = len(segments) + calls == len(instructions) and 0 < facts.arena[1] <= most
         self._keeps_arena = keeps_arena and hidden
-        self._arena: tuple[int, Temporaries] | None = None  # of a stream
+        self._arena: tuple[Any, Any, Temporaries] | None = None  # of a stream by its key, which lives as long
         self.results = facts.results  # the numbers of what a run returns
         self.lasts = sum([one.size for one in compiled]) <= LONG
 
@@ -379,10 +379,11 @@ class Schedule:
         """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
         facts = self.facts
         kept, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
-        stream = 0
+        key = stream = None
         if self._keeps_arena and facts.device.backend is not CPU:
-            stream = facts.device.backend.current_stream().ptr  # type: ignore[attr-defined]
-        run = Run(facts, blobs, scalars, kept[1] if kept is not None and kept[0] == stream else None)
+            stream = facts.device.backend.current_stream()  # type: ignore[attr-defined]
+            key = stream_key(stream)
+        run = Run(facts, blobs, scalars, kept[2] if kept is not None and kept[0] == key else None)
         if observers:
             for instruction in self.instructions:
                 _noted(instruction, run)
@@ -392,7 +393,7 @@ class Schedule:
         for program, largest in facts.waiting:
             engines.spend(program, largest)
         if self._keeps_arena:
-            self._arena = stream, run.arena
+            self._arena = key, stream, run.arena
             if facts.device.backend is not CPU:
                 _keeping.add(self)
         found = run.found

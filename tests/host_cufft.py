@@ -22,13 +22,13 @@ KINDS = {code: (np.dtype(a), np.dtype(b), name) for (a, b), (code, name) in cuff
 
 class Library:
     """What CuPy has loaded. plans: of each its lengths, how many, and its kind; told: its stream and work area. calls:
-    how many transforms were made or recorded.
+    how many transforms were made or recorded; refuses: whether it makes none.
     """
 
     def __init__(self) -> None:
         self.plans: list[Any] = []
         self.told: dict[int, dict[str, int]] = {}
-        self.calls = 0
+        self.calls, self.refuses = 0, False
         self.cufftCreate = Function(self._create)
         self.cufftSetAutoAllocation = Function(self._allocate)
         self.cufftMakePlanMany = Function(self._make)
@@ -62,6 +62,8 @@ class Library:
         return 0
 
     def _run(self, taken: Any, given: Any, handle: int, source: int, target: int, direction: int = 0) -> int:
+        if self.refuses:
+            return 6  # CUFFT_EXEC_FAILED
         lengths, many, _ = self.plans[handle - 1]
         told = self.told[handle]
         assert told["work"] % 256 == 0

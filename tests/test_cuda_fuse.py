@@ -727,3 +727,17 @@ def test_temporaries_are_those_of_a_stream(cuda: emulated.Launches) -> None:
     worker.join()
     assert schedules[-1] != schedules[-2]
     assert held is not None and again is not None
+
+
+def test_transforms_that_the_library_refuses(cuda: emulated.Launches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's function makes them, at each call, and no graph is recorded."""
+    rng = np.random.default_rng(0)
+    u, d = rng.standard_normal((6, 8)), rng.random((6, 5))
+    given, plain = ([xt.asarray(one, device=where, copy=True) for one in (u, d)] for where in ("cuda:0", "cpu"))
+    fused, before = xt.fuse(spectral, strict=True), cuda.cufft.calls
+    monkeypatch.setattr(cuda.cufft, "refuses", True)
+    with xt.options(lazy="auto"):
+        for _ in range(REPEATS + 4):
+            graphs = len(cuda.graphs)
+            compared(fused, spectral, given, plain, np.finfo(np.float64).eps)
+    assert (len(cuda.graphs), cuda.cufft.calls) == (graphs, before)

@@ -141,8 +141,13 @@ class Segment:
             return found
         memory = [Storage(self.device, nbytes) for nbytes in found.between]
         addresses += [one.address for one in memory]
-        for launch in found.launches:
-            launch(addresses, scalars, stream)
+        try:
+            for launch in found.launches:
+                launch(addresses, scalars, stream)
+        except LacksError as lack:  # of a library's function that refuses what it is asked for
+            lack = lack.with_traceback(None)
+            step.instead(run, lack)
+            return lack
         return found
 
     def _count(self, run: Any, stream: Any, found: Sequence[Launches | LacksError]) -> None:

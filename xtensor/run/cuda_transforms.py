@@ -48,8 +48,11 @@ class Way(NamedTuple):
     def __call__(
         self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0, told: int = 0, workspace: int = 0
     ) -> None:
-        """Launch it."""
-        self.backend.call(self._launched, addresses, stream)
+        """Launch it; raises LacksError where the library refuses that: CuPy's function may do it."""
+        try:
+            self.backend.call(self._launched, addresses, stream)
+        except RuntimeError as error:
+            raise LacksError(f"way to transform this: {error}") from error
 
     def _launched(self, addresses: Sequence[int], stream: int) -> None:
         source, target, copy, work = addresses

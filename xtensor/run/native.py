@@ -216,9 +216,16 @@ def word_values(words: bytes) -> list[int]:
 _SIGN = 1 << 63
 
 
+def whole(value: int) -> int:
+    """Return an integer for a word of 64 bits; raises OverflowError for one that does not fit."""
+    if -_SIGN <= value < _SIGN:
+        return value
+    raise OverflowError(f"{value} does not fit into 64 bits")
+
+
 def packable(value: Any, dtype: Any, second: bool = False) -> Any:
     """Return a Python scalar as `struct` takes it for its format. second: the second word of two."""
-    if dtype.char == "d" or (dtype.char == "l" and -_SIGN <= value < _SIGN):
+    if dtype.char == "d":
         return value
     if dtype.char == "f":
         return value if -1e38 < value < 1e38 else _rounded(value)

@@ -18,7 +18,7 @@ from ..plan.layouts import Meta
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .callbacks import Callback, can_call_back
-from .native import WORD, Makes, Segment, packable, scalar_format
+from .native import WORD, Makes, Segment, packable, scalar_format, whole
 from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule
 
 # Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long, but for
@@ -191,4 +191,6 @@ def _lies(facts: Facts, number: int, found: Mapping[int, Lies]) -> Lies:
 
 def _way(dtype: DType, second: bool) -> Callable[[Any], Any] | None:
     """Return what makes the word of a scalar of a cell, the first or the second one; None where it is the same."""
-    return None if dtype.char == "d" else partial(packable, dtype=dtype, second=second)
+    if dtype.char == "d":
+        return None
+    return whole if dtype.char == "l" else partial(packable, dtype=dtype, second=second)

@@ -132,7 +132,7 @@ class Arithmetic:
         """Return what later calls do, which end what is traced here."""
         self.close()
         traced = [place for place in range(len(self.given)) if place not in self.asked]
-        steps = [one for one in self.steps if not self._origin(one.cells) <= self.asked]
+        steps = [_of_two(one) for one in self.steps if not self._origin(one.cells) <= self.asked]
         return Again(self.cells, traced, steps)
 
     def varies(self, cell: int) -> bool:
@@ -165,35 +165,48 @@ class Arithmetic:
 
 
 class Again(NamedTuple):
-    """What later calls compute of numbers. cells: as they were; traced: the places of those that are given anew."""
+    """What later calls compute of numbers. cells: as they were; traced: the places of those that are given anew; steps:
+    each of two operands.
+    """
 
     cells: list[Any]
     traced: list[int]
-    steps: list[Step]
+    steps: list[tuple[Callable[[Any, Any], Any], int, int, int | None, Any]]
 
-    def of(self, numbers: Iterable[Any]) -> list[Any] | None:
+    def of(self, numbers: Sequence[Any]) -> list[Any] | None:
         """Return the cells for other numbers; None where a comparison or a type comes out otherwise, or a step fails:
         the function itself is to be called then.
         """
-        cells = self.cells.copy()
-        for place, number in zip(self.traced, numbers, strict=True):
-            cells[place] = number
+        cells, traced, steps = self
+        found = cells.copy()
+        if len(traced) == 1 == len(numbers):  # the commonest
+            found[traced[0]] = numbers[0]
+        else:
+            for place, number in zip(traced, numbers, strict=True):
+                found[place] = number
         try:
-            for function, operands, cell, expected in self.steps:
-                if len(operands) == 2:  # the commonest, without a list of them
-                    found = function(cells[operands[0]], cells[operands[1]])
-                else:
-                    found = function(*[cells[one] for one in operands])
+            for function, first, second, cell, expected in steps:
+                value = function(found[first], found[second])
                 if cell is None:
-                    if found is not expected:
+                    if value is not expected:
                         return None
-                elif type(found) is expected:
-                    cells[cell] = found
+                elif type(value) is expected:
+                    found[cell] = value
                 else:
                     return None
         except (ArithmeticError, TypeError, ValueError):
             return None
-        return cells
+        return found
+
+
+def _of_two(step: Step) -> tuple[Callable[[Any, Any], Any], int, int, int | None, Any]:
+    """Return a step, which has one operand or two, as one of two."""
+    function, operands, cell, expected = step
+    first, *others = operands
+    if not others:
+        return lambda x, _: function(x), first, first, cell, expected
+    (second,) = others
+    return function, first, second, cell, expected
 
 
 def _foreign(other: Any) -> bool:

@@ -219,6 +219,8 @@ def test_gradients_ask_for_indices() -> None:
         expected[k] = 2.0 * np.asarray(w)[k]
         np.testing.assert_allclose(slope, expected, rtol=1e-15)
         np.testing.assert_allclose(value, np.sum(np.asarray(w)[k] ** 2), rtol=1e-13)
+    assert fused._fixed == {0}
+    assert not fused._indexes
 
 
 def test_views_are_not_returned(way: str) -> None:

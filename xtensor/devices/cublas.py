@@ -112,14 +112,14 @@ def found() -> Cublas | None:
     try:
         cuda = import_module("cupy.cuda")
         cuda.cublas.gemmEx  # noqa: B018 - which loads the library
-        return Cublas(_loaded(), cuda.device.get_cublas_handle, cuda.runtime.deviceSynchronize)
+        return Cublas(loaded(RELEASES), cuda.device.get_cublas_handle, cuda.runtime.deviceSynchronize)
     except (ImportError, OSError, AttributeError):
         return None
 
 
-def _loaded() -> ctypes.CDLL:
-    """Return the library that is loaded; raises OSError where there is none of a release that CuPy loads."""
-    for name in RELEASES:
+def loaded(names: Sequence[str]) -> ctypes.CDLL:
+    """Return the first library of some that is loaded; raises OSError where none is."""
+    for name in names:
         with suppress(OSError):
             return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    raise OSError(f"none of {RELEASES} is loaded")
+    raise OSError(f"none of {names} is loaded")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from ctypes import c_int, c_size_t, c_void_p
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..base.locks import fork_safe_lock
+from .cublas import loaded
 
 # What the library is called, in the releases that CuPy loads.
 RELEASES = "libcufft.so.12", "libcufft.so.11"
@@ -115,9 +115,8 @@ def found() -> Cufft | None:
     """Return the library; None where it is not known how to call it."""
     if not hasattr(os, "RTLD_NOLOAD"):
         return None
-    with suppress(ImportError, OSError, AttributeError):
+    try:
         import_module("cupy.cuda.cufft")  # which loads the library
-        for name in RELEASES:
-            with suppress(OSError):
-                return Cufft(ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
-    return None
+        return Cufft(loaded(RELEASES))
+    except (ImportError, OSError, AttributeError):
+        return None

@@ -417,7 +417,7 @@ class Capture:
         if shown is not None:
             self._renew(shown.base.root)
             if root in self._stale:
-                self._append(shown.renewed())
+                self._append(shown.renewed(self.device.backend))
                 self._stale.discard(root)
                 self._outdate(root, root)
 

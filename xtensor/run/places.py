@@ -53,7 +53,11 @@ class AtIndices:
 
     def _key(self, indices: Sequence[Native]) -> tuple[Any, ...]:
         given = iter(indices)
-        return tuple([None if item is NEW else _placed(item, given, None) for item in self.fixed])
+        return tuple([None if item is NEW else _placed(item, given) for item in self.fixed])
+
+    def at(self, places: Sequence[Native]) -> tuple[Any, ...]:
+        """Return the key of a view, for arrays without axes."""
+        return self._key(list(map(int, places)))
 
 
 def without_place(item: Any) -> Any:
@@ -63,12 +67,12 @@ def without_place(item: Any) -> Any:
     return ANY if type(item) is TBlob else item
 
 
-def _placed(item: Any, given: Iterator[Any], mark: object) -> Any:
-    """Return an item of a key, for a mark or a window one at the next place that is given."""
+def _placed(item: Any, given: Iterator[Any]) -> Any:
+    """Return an item of a key, for None or a window one at the next place that is given."""
     if type(item) is Window:
         start = int(next(given))
         return slice(start, start + item.count)
-    return next(given) if item is mark else item
+    return next(given) if item is None else item
 
 
 class Gather(AtIndices):
@@ -93,15 +97,10 @@ class Scatter(AtIndices):
 class Selected(Gather):
     """A copy of a view at computed places that lies as it does."""
 
-    __slots__ = ("key",)
-
-    def __init__(self, backend: Backend, key: tuple[Any, ...], ndim: int) -> None:
-        """key: with ANY in the places that are computed."""
-        super().__init__(backend, key, [at for at, item in enumerate(key) if item is ANY], ndim)
-        self.key = key
+    __slots__ = ()
 
     def __call__(self, base: Native, *places: Native) -> Native:
-        view = base[_computed(self.key, places)]
+        view = base[self.at(places)]
         layout = Layout(view.shape, view.strides)
         low, high = layout.extent(view.itemsize)
         copy = np.ndarray(view.shape, view.dtype, np.empty(high - low, np.uint8), -low, view.strides)
@@ -110,23 +109,14 @@ class Selected(Gather):
 
 
 class PutBack(Scatter):
-    """Assigns the copy of a view at computed places to that. key: as of `Selected`."""
+    """Assigns the copy of a view at computed places to that."""
 
-    __slots__ = ("key",)
-
-    def __init__(self, backend: Backend, key: tuple[Any, ...], ndim: int) -> None:
-        super().__init__(backend, key, [at for at, item in enumerate(key) if item is ANY], ndim)
-        self.key = key
+    __slots__ = ()
 
     def __call__(self, base: Native, own: Native, *places: Native) -> None:
-        base[_computed(self.key, places)] = own
+        base[self.at(places)] = own
 
 
-def _computed(key: tuple[Any, ...], places: tuple[Native, ...]) -> tuple[Any, ...]:
-    given = iter(map(int, places))
-    return tuple([_placed(one, given, ANY) for one in key])
-
-
-def renewed(key: tuple[Any, ...], own: Native, base: Native, *places: Native) -> None:
+def renewed(selected: Selected, own: Native, base: Native, *places: Native) -> None:
     """Copy a view at computed places anew."""
-    own[...] = base[_computed(key, places)]
+    own[...] = base[selected.at(places)]

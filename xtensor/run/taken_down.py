@@ -13,25 +13,16 @@ from ..plan.program import Plan
 from ..plan.trace import Trace
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from .places import AtIndices, PutBack, Selected, renewed
+from .places import ANY, AtIndices, PutBack, Selected, renewed
 
 # Functions that raise for no values, by their public names.
 SAFE = frozenset(
-    ("argsort", "concat", "convolve", "correlate", "cumulative_prod", "cumulative_sum", "det", "digitize", "flip")
-    + (
-        "interp",
-        "matmul",
-        "roll",
-        "searchsorted",
-        "slogdet",
-        "sort",
-        "stack",
-        "tensordot",
-        "tile",
-        "vecdot",
+    (
+        *("argsort", "concat", "convolve", "correlate", "cumulative_prod", "cumulative_sum", "det", "digitize", "flip"),
+        *("fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "rfft", "rfftn"),
+        *("interp", "matmul", "roll", "searchsorted", "slogdet", "sort", "stack", "tensordot", "tile", "vecdot"),
         "vector_norm",
     )
-    + ("fft", "fftn", "hfft", "ifft", "ifftn", "ihfft", "irfft", "irfftn", "rfft", "rfftn")
 )
 
 
@@ -164,14 +155,19 @@ class Shown(NamedTuple):
 
     def copied(self, backend: Backend) -> Called:
         """Return the call that makes the copy."""
-        function = Selected(backend, self.key, len(self.base.meta.shape))
-        return Called(function, [self.base, *self.places], [self.own], ())
+        return Called(Selected(backend, *self._selection), [self.base, *self.places], [self.own], ())
 
     def put_back(self, backend: Backend) -> Called:
         """Return the call that copies it back."""
-        function = PutBack(backend, self.key, len(self.base.meta.shape))
+        function = PutBack(backend, *self._selection)
         return Called(function, [self.base, self.own, *self.places], [], (self.base.root,))
 
-    def renewed(self) -> Called:
+    def renewed(self, backend: Backend) -> Called:
         """Return the call that copies it anew."""
-        return Called(partial(renewed, self.key), [self.own, self.base, *self.places], [], (self.own.root,))
+        function = partial(renewed, Selected(backend, *self._selection))
+        return Called(function, [self.own, self.base, *self.places], [], (self.own.root,))
+
+    @property
+    def _selection(self) -> tuple[tuple[Any, ...], list[int], int]:
+        """The key, where in it places are computed, and the axes of what it selects from."""
+        return self.key, [at for at, item in enumerate(self.key) if item is ANY], len(self.base.meta.shape)

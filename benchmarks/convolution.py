@@ -184,7 +184,7 @@ def rates(layer: Layer, quick: bool, busy: bool) -> tuple[float, Rates]:
     if busy and find_spec("torch"):
         import_module("torch").set_num_threads(1)
     least = {name: warmed(call, 0.01 if quick or busy else 0.1) for name, call in calls.items()}
-    turns = {name: repeated(call, least[name], pause=0.005) for name, call in calls.items()}
+    turns = {name: repeated(call, least[name], pause=0.02) for name, call in calls.items()}
     if busy:
         turns = {name: partial(thread_seconds, call) for name, call in calls.items()}
     times = take_turns(turns, 2 if quick else 9)

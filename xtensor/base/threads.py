@@ -291,11 +291,22 @@ class _Mailbox:
         if missed != self._missed:
             self._missed, self._distrust = missed, DISTRUST
             self.words[LIMIT] = 0
+        elif self._distrust:
+            self._forgive()
 
     def refuse(self, wanted: bool) -> None:
         """Note that the worker was asked for while it was away. wanted: whether it may watch, the next time."""
         self.wanted = wanted
+        self._forgive()
+
+    def _forgive(self) -> None:
+        """Trust the worker sooner; one that is there then watches as long as others again, which it would not learn on
+        its own: between calls that follow each other closely it naps, and never leaves.
+        """
         self._distrust = max(self._distrust - 1, 0)
+        machinery = _attached[0]
+        if machinery is not None and self.trusted() and self.watched():
+            self.words[LIMIT] = _looks(machinery.watch.address)
 
 
 _attached: list[Machinery | None] = [None]

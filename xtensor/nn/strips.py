@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import product
-from math import prod
+from math import lcm, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class Room(NamedTuple):
     """How the rows under a strip are laid out: how long each is, elements from a row of the input to the next, rows and
     columns of outputs of a strip, where the elements of a window lie, elements of the input before it begins, negative,
     and from one column of outputs to the next, elements of a row, channels that are copied one by one, places that are
-    gathered, and elements that are read or written behind the last row.
+    gathered, elements that are read or written behind the last row, and columns of outputs that are made together.
     """
 
     length: int
@@ -77,6 +77,7 @@ class Room(NamedTuple):
     channels: int
     pixels: int
     behind: int
+    block: int = 1
 
 
 class Strips(NamedTuple):
@@ -146,7 +147,12 @@ def _outputs_of(
     else:
         x, y, axes, ending = _flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
-        room, panel = _room_last(own, axes, channels), own.registers * own.lanes
+        if not any(lies.turned) and axes[-1].out >= own.block and all(map(_is_inside, axes)):
+            own = own._replace(in_place=True, apart=axes[-1].stride * x.strides[-1] // x.itemsize, gathered=0)
+            room = _room_in_place(own, axes, channels, tuple([step // x.itemsize for step in x.strides[3:]]))
+        else:
+            room = _room_last(own, axes, channels)
+        panel = own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
     views = View(x, X, bases[0]), View(y, Y, bases[2])
@@ -414,9 +420,26 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     strip, under = _strip(own, axes[:-1], length, max(most // wide, 1))
     turned = own.turned[0]
     ks, one = np.add.outer(under * length, along).ravel(), 1 if own.gathered or turned else channels
+    block = lcm(own.block, own.lanes) if own.turned[1] else own.block
     lies = -axis.low * one, axis.stride * one, axis.size * one
     behind = own.lanes * (channels if turned else 1)
-    return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind)
+    return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind, block)
+
+
+def _is_inside(axis: Axis) -> bool:
+    """Return whether all windows lie inside the input."""
+    return axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size
+
+
+@lru_cache(256)
+def _room_in_place(own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
+    """Return how rows lie that are read where they are; steps: elements from place to place of the input."""
+    found = _room_last(own, axes, channels)
+    windows = [np.arange(axis.kernel) * axis.dilation * step for axis, step in zip(axes, steps, strict=True)]
+    ks: Array = np.zeros(1, np.int64)
+    for along in (*windows, np.arange(channels)):
+        ks = np.add.outer(ks, along).ravel()
+    return found._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
 
 
 @lru_cache(256)
@@ -432,7 +455,7 @@ def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> R
     strip, under = _strip(own, axes[:-1], row, max(most // wide, 1))
     along = np.add.outer(under * row, phase * length + further)
     ks = np.add.outer(along, np.arange(channels) * own.phases * length).ravel()
-    return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest)
+    return Room(length, row, strip, wide, ks, -axis.low, axis.stride, axis.size, channels, 0, width + furthest, width)
 
 
 def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
@@ -534,8 +557,7 @@ class _Sweep:
             number = min(left, length)
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
-        step = -(-self.columns // (left * self.room.wide)) * self.room.wide
-        columns = _cut(self.columns, step)
+        columns = _cut(self.columns, -(-self.columns // (left * self.room.block)) * self.room.block)
         return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
 
     def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:

@@ -65,7 +65,8 @@ class Strip(NamedTuple):
     windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
 
     scattered: elements from one column of y to the next where channels come first, 1 or 2. tail: registers of windows
-    that the last block of a row has where these are fewer, else 0.
+    that the last block of a row has where these are fewer, else 0. in_place: whether windows are read where they lie,
+    of rows of a block at least, which nothing is put around.
     """
 
     char: str
@@ -79,6 +80,7 @@ class Strip(NamedTuple):
     turned: tuple[bool, bool] = (False, False)
     scattered: int = 1
     tail: int = 0
+    in_place: bool = False
 
 
 @lru_cache(256)
@@ -129,7 +131,9 @@ class _Text(Sweeping):
         """Yield what is done for some columns of a strip."""
         yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
         yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
-        if self.own.turned[0]:
+        if self.own.in_place:
+            pass
+        elif self.own.turned[0]:
             yield from self.loop("copy", "e", "%span", self._copied_row("%x.n", "%room"))
         else:
             yield from self.loop("channel", "c", "%channels", self._copied_channel())
@@ -145,7 +149,13 @@ class _Text(Sweeping):
         yield from self.words("%row.number", "y.rows")
         yield f"  %y.col = mul i64 %col, {self.y_step}\n  %y.r.at = add i64 %y.rows.this, %y.col"
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.r.at"
-        yield from self.far("room.r", "%room", "%r", "%room.step")
+        if self.own.in_place:
+            yield "  %row.under = mul i64 %r, %room.step\n  %e.row = add i64 %s.rows, %row.under"
+            yield from self.words("%e.row", "x.rows")
+            yield f"  %x.r = getelementptr {self.kind}, ptr %x.n, i64 %x.rows.this"
+            yield f"  %room.r = getelementptr {self.kind}, ptr %x.r, i64 %start.col"
+        else:
+            yield from self.far("room.r", "%room", "%r", "%room.step")
 
     @property
     def y_step(self) -> str:
@@ -487,9 +497,12 @@ class _Outputs(_Ending):
         if self.own.turned[1]:
             yield from self.loop("segment", "seg", "%positions", self._segment(), step=self.segment)
         else:
-            yield from self.loop("block", "p", "%positions", self._block(), step=self.own.block)
+            yield from self.loop("block", "next.p", "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:
+        """Yield a block; the last one in place begins earlier, so that it reads no windows that there are not."""
+        last = f"call i64 @llvm.smin.i64(i64 %next.p, i64 %last.p)" if self.own.in_place else "add i64 %next.p, 0"
+        yield f"  %last.p = sub i64 %positions, {self.own.block}\n  %p = {last}"
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self.far("to0", "%y.o", "%p", self.y_step)
         yield from self._fetched()
@@ -559,7 +572,11 @@ class _Outputs(_Ending):
 
     def _multiplied(self) -> Iterator[str]:
         windows = [self.spread(f"x{p}", "%x.k", p * self.own.apart) for p in range(self.own.block)]
-        return self._crossed("w", "%w.k", "x", windows)
+        if self.own.in_place:  # the next block, of which a part is fetched with each term
+            yield from self.far("k.ahead", "%x.p", "%k", self.own.block)
+            yield f"  %x.ahead = getelementptr {self.kind}, ptr %k.ahead, i64 {self.own.block * self.own.apart}"
+            yield "  call void @llvm.prefetch.p0(ptr %x.ahead, i32 0, i32 3, i32 1)"
+        yield from self._crossed("w", "%w.k", "x", windows)
 
     def _stored(self) -> Iterator[str]:
         return self._either(self.panel, self.windows)

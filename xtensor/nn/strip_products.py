@@ -24,7 +24,7 @@ from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y
 from ..run.native import Launch, Word
 from .contraction import Array, even, pays, readable, rounded
 from .panels import matrix, offsets
-from .strips import Room, Strips, Weights, _lie, _Sweep
+from .strips import Room, Strips, Weights, _lie, _Sweep, rows_in_place
 from .windows import Axes, Axis, phases_back
 
 
@@ -64,6 +64,8 @@ def _products_of(
     """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
     machine, lies = host(), _lie(x, w, y, axes)
     if machine is None or lies is None or lies.first or not all(lies.turned):
+        return None
+    if rows_in_place(x, y, w.shape[1], axes, lies) is not None:
         return None
     there = _in_place(x, y, axes)
     if there is None:

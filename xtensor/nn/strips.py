@@ -27,8 +27,10 @@ from ..plan.costs import (
     FARTHEST,
     FEW,
     GROUPED,
+    IN_VAIN,
     NEAR_BYTES,
     OUTPUT_REGISTERS,
+    PLACED_REGISTERS,
     PRODUCT_SECONDS,
     REGISTERS_THERE,
     ROOM_BYTES,
@@ -141,18 +143,20 @@ def _outputs_of(
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
     outputs, channels = w.shape[1:3]
-    if lies.first:
+    there = rows_in_place(x, y, outputs, axes, lies, ending)
+    if there is not None:
+        own, x, y, axes, ending = there
+        lies, room = Lies(True), _room_in_place(own, axes, channels, _steps(x))
+    elif lies.first:
         own = _first_form(y.dtype, outputs, apart, axes[-1])
-        room, panel = _room_first(own, axes, channels), own.block
+        room = _room_first(own, axes, channels)
     else:
         x, y, axes, ending = _flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
-        if not any(lies.turned) and axes[-1].out >= own.block and all(map(_is_inside, axes)):
-            own = own._replace(in_place=True, apart=axes[-1].stride * x.strides[-1] // x.itemsize, gathered=0)
-            room = _room_in_place(own, axes, channels, tuple([step // x.itemsize for step in x.strides[3:]]))
-        else:
-            room = _room_last(own, axes, channels)
-        panel = own.registers * own.lanes
+        if not any(lies.turned) and _are_inside(axes) and axes[-1].out >= own.block:
+            own = own._replace(in_place=True, apart=axes[-1].stride * _steps(x)[-1], gathered=0)
+        room = _room_in_place(own, axes, channels, _steps(x)) if own.in_place else _room_last(own, axes, channels)
+    panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
     views = View(x, X, bases[0]), View(y, Y, bases[2])
@@ -297,6 +301,32 @@ def _flat(
     return x, y, axes, ending
 
 
+def rows_in_place(
+    x: Array, y: Array, outputs: int, axes: Axes, lies: Lies, ending: Ending | None = None
+) -> tuple[Strip, Array, Array, Axes, Ending | None] | None:
+    """Return the form of a convolution whose registers of positions are read where they lie, where channels come first,
+    with views of its arrays; None where that is none, or rows are so short that many of them were in vain.
+    """
+    near = x.strides[-1] == y.strides[-1] == y.itemsize and axes[-1].stride == 1
+    if not (near and _are_inside(axes) and (lies.first or all(lies.turned))):
+        return None
+    x, y, axes, ending = _flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
+    own, out = _first_form(y.dtype, outputs, 1, axes[-1], in_place=True), axes[-1].out
+    if out < own.registers * own.lanes or -(-out // own.lanes) * own.lanes > IN_VAIN * out:
+        return None
+    return own, x, y, axes, ending
+
+
+def _are_inside(axes: Axes) -> bool:
+    """Return whether all windows lie inside the input."""
+    return all(axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size for axis in axes)
+
+
+def _steps(a: Array) -> Shape:
+    """Return the elements from channel to channel, and from place to place."""
+    return tuple([step // a.itemsize for step in a.strides[2:]])
+
+
 def _one_row(a: Array, apart: bool) -> Array:
     """Return a view (images, groups, channels, places), of one image or, apart, of all; raises ValueError where there
     is none.
@@ -341,26 +371,27 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
 
 
 @lru_cache(256)
-def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis) -> Strip:
+def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place: bool = False) -> Strip:
     """Return the form where channels come first: few sums in vain, few loads for each, and enough not to wait for each
-    other. What is left of a row has a block of its own.
+    other. What is left of a row has a block of its own. Rows in place are not near: few registers are read of many.
     """
     lanes, _, most = _registers(dtype, 1)
     needed = -(-axis.out // lanes)
 
     def taken(number: int, block: int) -> float:
-        return max(number * block, number + block, WAITING) + 0.1 * (number + block)
+        return max(number * block, number + block, WAITING) + 0.1 * (number + block) + in_place * number
 
     def cost(size: tuple[int, int]) -> float:
         number, block = size
         whole, left = divmod(needed, number)
         return (whole * taken(number, block) + (left > 0) * taken(left, block)) * -(-outputs // block)
 
-    sizes = [(number, block) for number in range(1, 8) for block in range(1, most // number + 1)]
+    wide = PLACED_REGISTERS if in_place else 7
+    sizes = [(number, block) for number in range(1, wide + 1) for block in range(1, most // number + 1)]
     there = REGISTERS_THERE[lanes * dtype.itemsize == 64] - 1  # a factor
     number, block = min((size for size in sizes if prod(size) + min(size) <= there), key=cost)
     tail = needed % number if needed > number else 0
-    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail)
+    return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail, in_place=in_place)
 
 
 @lru_cache(256)
@@ -426,18 +457,15 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind, block)
 
 
-def _is_inside(axis: Axis) -> bool:
-    """Return whether all windows lie inside the input."""
-    return axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size
-
-
 @lru_cache(256)
 def _room_in_place(own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
-    """Return how rows lie that are read where they are; steps: elements from place to place of the input."""
-    found = _room_last(own, axes, channels)
-    windows = [np.arange(axis.kernel) * axis.dilation * step for axis, step in zip(axes, steps, strict=True)]
+    """Return how rows lie that are read where they are; steps: elements from channel to channel of the input, and from
+    place to place.
+    """
+    found = (_room_first if steps[-1] == 1 else _room_last)(own, axes, channels)
+    windows = [np.arange(axis.kernel) * axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)]
     ks: Array = np.zeros(1, np.int64)
-    for along in (*windows, np.arange(channels)):
+    for along in (*windows, np.arange(channels) * steps[0]):
         ks = np.add.outer(ks, along).ravel()
     return found._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
 

@@ -66,7 +66,7 @@ class Strip(NamedTuple):
 
     scattered: elements from one column of y to the next where channels come first, 1 or 2. tail: registers of windows
     that the last block of a row has where these are fewer, else 0. in_place: whether windows are read where they lie,
-    of rows of a block at least, which nothing is put around.
+    which takes rows of a block at least with nothing around them.
     """
 
     char: str
@@ -131,11 +131,9 @@ class _Text(Sweeping):
         """Yield what is done for some columns of a strip."""
         yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
         yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
-        if self.own.in_place:
-            pass
-        elif self.own.turned[0]:
+        if self.own.turned[0]:
             yield from self.loop("copy", "e", "%span", self._copied_row("%x.n", "%room"))
-        else:
+        elif not self.own.in_place:
             yield from self.loop("channel", "c", "%channels", self._copied_channel())
         yield from self._computed()
 
@@ -156,6 +154,25 @@ class _Text(Sweeping):
             yield f"  %room.r = getelementptr {self.kind}, ptr %x.r, i64 %start.col"
         else:
             yield from self.far("room.r", "%room", "%r", "%room.step")
+
+    def _begun(self) -> Iterator[str]:
+        """Yield where a block begins: in place the last one does earlier, so that it reads no windows that are not there.
+
+        What it makes once more is the same.
+        """
+        if self.own.in_place:
+            yield f"  %last.p = sub i64 %positions, {self.windows}"
+            yield "  %p = call i64 @llvm.smin.i64(i64 %next.p, i64 %last.p)"
+
+    @property
+    def counter(self) -> str:
+        """What counts the windows of blocks."""
+        return "next.p" if self.own.in_place else "p"
+
+    @property
+    def windows(self) -> int:
+        """The windows of a block."""
+        return self.own.block
 
     @property
     def y_step(self) -> str:
@@ -201,7 +218,7 @@ class _Text(Sweeping):
             counting = ", ".join(f"i32 {part * self.lanes + lane}" for lane in range(self.lanes))
             yield f"  %from{part} = add i64 %from, {part * self.lanes}"
             yield f"  %x.ahead{part} = getelementptr {self.kind}, ptr %x.ahead, i64 %from{part}"
-            yield f"  call void @llvm.prefetch.p0(ptr %x.ahead{part}, i32 0, i32 3, i32 1)"
+            yield self.prefetch(f"%x.ahead{part}")
             yield f"  %at{part} = add {ints} %from.all, <{counting}>"
             yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
             yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
@@ -258,7 +275,7 @@ class _Text(Sweeping):
                 load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
             yield load
             yield f"  %{own}.ahead{n} = getelementptr i8, ptr {x}, i64 {ROWS_AHEAD}"
-            yield f"  call void @llvm.prefetch.p0(ptr %{own}.ahead{n}, i32 0, i32 3, i32 1)"
+            yield self.prefetch(f"%{own}.ahead{n}")
             yield f"  %{own}.from{n} = getelementptr {self.kind}, ptr {x}, i64 {x_step}"
             x = f"%{own}.from{n}"
         names, lines = transposed(self.form, [f"%{own}.line{n}" for n in range(self.lanes)], f"{own}.turn")
@@ -372,11 +389,6 @@ class _Ending(_Text):
 
     lines: list[tuple[int, int]]
     of_outputs = True
-
-    @property
-    def windows(self) -> int:
-        """The windows of a block."""
-        return self.own.block
 
     def __init__(self, own: Strip, finish: Finish | None) -> None:
         super().__init__(own)
@@ -497,12 +509,10 @@ class _Outputs(_Ending):
         if self.own.turned[1]:
             yield from self.loop("segment", "seg", "%positions", self._segment(), step=self.segment)
         else:
-            yield from self.loop("block", "next.p", "%positions", self._block(), step=self.own.block)
+            yield from self.loop("block", self.counter, "%positions", self._block(), step=self.own.block)
 
     def _block(self) -> Iterator[str]:
-        """Yield a block; the last one in place begins earlier, so that it reads no windows that there are not."""
-        last = f"call i64 @llvm.smin.i64(i64 %next.p, i64 %last.p)" if self.own.in_place else "add i64 %next.p, 0"
-        yield f"  %last.p = sub i64 %positions, {self.own.block}\n  %p = {last}"
+        yield from self._begun()
         yield from self.far("x.p", "%room.r", "%p", self.own.apart)
         yield from self.far("to0", "%y.o", "%p", self.y_step)
         yield from self._fetched()
@@ -575,7 +585,7 @@ class _Outputs(_Ending):
         if self.own.in_place:  # the next block, of which a part is fetched with each term
             yield from self.far("k.ahead", "%x.p", "%k", self.own.block)
             yield f"  %x.ahead = getelementptr {self.kind}, ptr %k.ahead, i64 {self.own.block * self.own.apart}"
-            yield "  call void @llvm.prefetch.p0(ptr %x.ahead, i32 0, i32 3, i32 1)"
+            yield self.prefetch("%x.ahead")
         yield from self._crossed("w", "%w.k", "x", windows)
 
     def _stored(self) -> Iterator[str]:
@@ -633,14 +643,14 @@ class _OutputsFirst(_Ending):
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
         yield from self.far("y.o", "%y.r", "%o", "%y.step")
-        yield from self.loop("blocks", "p", "%positions", self._blocks(), step=self.own.registers * self.lanes)
+        yield from self.loop("blocks", self.counter, "%positions", self._blocks(), step=self.windows)
 
     def _blocks(self) -> Iterator[str]:
         """Yield a block of windows, or the last one of a row, which has fewer registers."""
         if self.tail is None:
             yield from self._block()
             return
-        yield f"  %left.row = sub i64 %positions, %p\n  %is.tail = icmp sle i64 %left.row, {self.own.tail * self.lanes}"
+        yield f"  %left.row = sub i64 %positions, %{self.counter}\n  %is.tail = icmp sle i64 %left.row, {self.own.tail * self.lanes}"
         yield "  br i1 %is.tail, label %tail.block, label %block\nblock:"
         self.block = "block"
         yield from self._block()
@@ -651,6 +661,7 @@ class _OutputsFirst(_Ending):
         self.block = "block.done"
 
     def _block(self) -> Iterator[str]:
+        yield from self._begun()
         yield f"  %x.p = getelementptr {self.kind}, ptr %room.r, i64 %p"
         yield from self.far("to0", "%y.o", "%p", self.own.scattered)
         yield from self._fetched()
@@ -674,4 +685,7 @@ class _OutputsFirst(_Ending):
 
     def _multiplied(self) -> Iterator[str]:
         outputs = [self.spread(f"w{b}", "%w.k", b) for b in range(self.own.block)]
-        return self._crossed("x", "%x.k", "w", outputs)
+        for v in range(self.own.registers if self.own.in_place else 0):
+            yield f"  %x.ahead{v} = getelementptr i8, ptr %x.k, i64 {ROWS_AHEAD + v * self.lanes * self.form.itemsize}"
+            yield self.prefetch(f"%x.ahead{v}")
+        yield from self._crossed("x", "%x.k", "w", outputs)

@@ -89,6 +89,10 @@ class Sweeping:
         yield f"  %{name} = load {self.kind}, ptr %{name}.at"
         yield from splat(name, self.kind, self.vector, self.lanes)
 
+    def prefetch(self, pointer: str) -> str:
+        """Return the line that has memory fetched which is read later."""
+        return f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)"
+
     def multiply_add(self, name: str, x: str, y: str, z: str) -> str:
         suffix, vector = f"v{self.lanes}f{8 * self.form.itemsize}", self.vector
         return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"

@@ -18,10 +18,10 @@ from ..base.layout import Shape
 from ..codegen.cpu.channels import Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..plan.costs import moving_seconds
+from ..plan.costs import CHANNELS_BAND, CHANNELS_NEAR, moving_seconds
 from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
-from .contraction import Array, pays, readable, summing_dtype
+from .contraction import LANES, Array, even, pays, readable, summing_dtype
 from .panels import matrix, offsets
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
@@ -32,18 +32,18 @@ WIDEST, LONGEST, BLOCK = 8, 64, 8
 # The most sums of a gradient in registers: of 32 bytes, of 64.
 MOST_SUMS = 12, 24
 
-# How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
-ROWS_AHEAD, SEGMENT = 2, 32
+# Outputs of a row whose products are added up before the next channels are.
+SEGMENT = 32
 
 
 class Rows(NamedTuple):
-    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, and how many rows of the
-    window are fetched for later.
+    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, and the most rows of the
+    window that count for one.
     """
 
     tables: list[Array]
     number: int
-    fetched: int
+    most: int
 
 
 def channels_of(
@@ -89,12 +89,8 @@ class _Channels(NamedTuple):
             shift, one = sheet.take(wide, dtype), np.zeros(1, np.int64)
             table = offsets(self.bias.shape, self.bias.steps)
             found.append(matrix(self.bias, one, table, wide, sheet, shift))
-        images, rows = range(self.images), range(sweep.rows.number)
-        parts = [(images, rows)]
-        if sheet.threads > 1:
-            step = -(-len(rows) * len(images) // (2 * sheet.threads))
-            parts = [*product(_cut(images, -(-step // len(rows))), _cut(rows, min(step, len(rows))))]
-        calls = sweep.told(sheet, weights, shift, wide, [(*part, range(wide)) for part in parts])
+        parts = _parts(self.images, sweep.rows.number, 2 * sheet.threads if sheet.threads > 1 else 1)
+        calls = sweep.told(sheet, weights, shift, wide, parts)
         return [*found, shared(channels_kernel(self.thin), calls, sheet.threads)]
 
 
@@ -117,31 +113,39 @@ def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = F
 
 
 class ChannelSums:
-    """A gradient of weights, of so many images; shape: (*window, channels, groups, outputs)."""
+    """A gradient of weights, of so many images; shape: (*window, channels, groups, outputs).
+
+    Parts of images and rows have sums of their own, whatever the number of threads, which are added in order. (Threads
+    that shared the channels read every line of memory but a part of it: two took 1.0 to 3.1 times as long as one.)
+    """
 
     def __init__(self, thin: Thin, sweep: Sweep, images: int, shape: Shape, seconds: float) -> None:
-        self._thin, self._sweep, self._images, self._shape = thin, sweep, images, shape
+        self._thin, self._sweep, self._shape = thin, sweep, shape
+        self._parts = _parts(images, sweep.rows.number, LANES)
         last = len(shape) - 3
         self._order = last + 1, last + 2, last, *range(last)
         self._launches = Launches([self._make], 4, seconds)
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
-        totals: Array = np.zeros(self._shape, w.dtype)
+        totals: Array = np.zeros((len(self._parts), *self._shape), w.dtype)
         self._launches.run(x, totals, y, bias)
-        w[...] = totals.transpose(self._order)
+        w[...] = np.add.reduce(totals).transpose(self._order)
 
     def _make(self, sheet: Sheet) -> list[Launch]:
-        wide, lanes = prod(self._shape[-2:]), self._thin.lanes
-        step = -(-wide // (sheet.threads * lanes)) * lanes
-        everything = range(self._images), range(self._sweep.rows.number)
-        parts = [(*everything, part) for part in _cut(range(wide), step)]
-        calls = self._sweep.told(sheet, Place(W), 0, wide, parts)
+        wide, apart = prod(self._shape[-2:]), prod(self._shape) * self._sweep.item
+        calls = self._sweep.told(sheet, Place(W), 0, wide, self._parts, apart)
         return [shared(channels_weights_kernel(self._thin), calls, sheet.threads)]
 
 
 def _seconds(x: Array, y: Array, axes: Axes) -> float:
     return max(y.size * y.shape[2] * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
+
+
+def _parts(images: int, rows: int, number: int) -> list[tuple[range, range]]:
+    """Return about so many parts of images and of their rows that are as large as each other."""
+    step = -(-rows * images // number)
+    return [*product(_cut(range(images), -(-step // rows)), _cut(range(rows), min(step, rows)))]
 
 
 def _cut(whole: range, step: int) -> Iterator[range]:
@@ -151,29 +155,29 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 class Sweep(NamedTuple):
     """What a kernel is told besides where arrays begin, and which part of them it goes over.
 
-    item: bytes of a number. columns: positions, size, start, x.step, y.step. blocks: and what follows it. images:
-    elements of one in x and y.
+    item: bytes of a number. near: band and own. columns: positions, size, start, x.step, y.step. images: elements of
+    one in x and y.
     """
 
     item: int
     rows: Rows
+    near: tuple[int, int]
     columns: Shape
-    blocks: Shape
+    blocks: int
     images: tuple[int, int]
 
     def told(
-        self, sheet: Sheet, w: Word, bias: Word, wide: int, parts: Iterable[tuple[range, range, range]]
+        self, sheet: Sheet, w: Word, bias: Word, wide: int, parts: Iterable[tuple[range, range]], apart: int = 0
     ) -> list[tuple[Word, ...]]:
-        """Return the words for parts of images, of rows of outputs, and of channels, of which there are so many."""
-        item, calls = self.item, []
+        """Return the words for parts of images and of rows of outputs, whose weights begin so many bytes apart."""
+        calls = []
         of_x, of_w, *by_row = (sheet.keep(table) for table in self.rows.tables)
-        for images, rows, channels in parts:
-            far_x, far_y = (item * (images.start * image + channels.start) for image in self.images)
-            begins = Place(X, far_x), behind(w, item * channels.start), Place(Y, far_y)
+        for n, (images, rows) in enumerate(parts):
+            of_image = [Place(of, self.item * images.start * one) for of, one in zip((X, Y), self.images, strict=True)]
             tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
-            counts = len(channels), wide, len(rows)
-            last = *self.columns, *self.blocks, len(images), *self.images
-            calls.append((*begins, behind(bias, item * channels.start), *tables, *counts, *last))
+            counts = wide, wide, len(rows), *self.near
+            last = *self.columns, self.blocks, len(images), *self.images
+            calls.append((of_image[0], behind(w, n * apart), of_image[1], bias, *tables, *counts, *last))
         return calls
 
 
@@ -230,11 +234,18 @@ def steps_of(a: Array) -> Shape:
 @lru_cache(256)
 def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, back: bool) -> Sweep:
     axis, of_row = axes[-1], axes[-1].kernel * thin.group * channels
+    item = 4 if thin.char == "f" else 8
     rows = rows_under(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
     lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
-    ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
-    blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
-    return Sweep(4 if thin.char == "f" else 8, rows, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
+    near, blocks = _near(channels, rows.most, lengths[1], item, thin.lanes * item), max(SEGMENT // thin.outputs, 1)
+    return Sweep(item, rows, near, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
+
+
+def _near(channels: int, tall: int, length: int, item: int, register: int) -> tuple[int, int]:
+    """Return how many rows of outputs are made at a time, and of how many channels: whole lines of memory."""
+    unit = 64 // item
+    most = max(CHANNELS_NEAR[register == 64] // (tall * length * 64), 1) * unit
+    return max(CHANNELS_BAND // (length * channels * item), 1), even(channels, most, unit)
 
 
 @lru_cache(256)
@@ -250,8 +261,7 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
         ws += [number * row for number, _ in found]
         firsts.append(len(xs))
     arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys)]
-    fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
-    return Rows(arrays, len(ys), fetched)
+    return Rows(arrays, len(ys), int(max(np.diff(firsts))))
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

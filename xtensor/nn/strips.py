@@ -146,7 +146,7 @@ def _outputs_of(
     there = rows_in_place(x, y, outputs, axes, lies, ending)
     if there is not None:
         own, x, y, axes, ending = there
-        lies, room = Lies(True), _room_in_place(own, axes, channels, _steps(x))
+        lies, room = Lies(True), _in_place(_room_first(own, axes, channels), own, axes, channels, _steps(x))
     elif lies.first:
         own = _first_form(y.dtype, outputs, apart, axes[-1])
         room = _room_first(own, axes, channels)
@@ -155,7 +155,8 @@ def _outputs_of(
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
         if not any(lies.turned) and _are_inside(axes) and axes[-1].out >= own.block:
             own = own._replace(in_place=True, apart=axes[-1].stride * _steps(x)[-1], gathered=0)
-        room = _room_in_place(own, axes, channels, _steps(x)) if own.in_place else _room_last(own, axes, channels)
+        room = _room_last(own, axes, channels)
+        room = _in_place(room, own, axes, channels, _steps(x)) if own.in_place else room
     panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
@@ -317,6 +318,11 @@ def rows_in_place(
     return own, x, y, axes, ending
 
 
+def _in_place(room: Room, own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
+    """Return how rows lie that are read where they are instead."""
+    return room._replace(row=1, ks=_ks_in_place(axes, channels, steps), start=0, along=own.apart, behind=0)
+
+
 def _are_inside(axes: Axes) -> bool:
     """Return whether all windows lie inside the input."""
     return all(axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size for axis in axes)
@@ -458,16 +464,13 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_in_place(own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
-    """Return how rows lie that are read where they are; steps: elements from channel to channel of the input, and from
-    place to place.
-    """
-    found = (_room_first if steps[-1] == 1 else _room_last)(own, axes, channels)
+def _ks_in_place(axes: Axes, channels: int, steps: Shape) -> Array:
+    """Return where the elements of a window lie; steps: elements from channel to channel, and from place to place."""
     windows = [np.arange(axis.kernel) * axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)]
     ks: Array = np.zeros(1, np.int64)
     for along in (*windows, np.arange(channels) * steps[0]):
         ks = np.add.outer(ks, along).ravel()
-    return found._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
+    return ks
 
 
 @lru_cache(256)

@@ -377,7 +377,7 @@ NEAR_BYTES = 1 << 13
 PLACED_REGISTERS, IN_VAIN = 2, 1.2
 
 # Bytes under a row of outputs, of channels that come last in thin groups, that stay in the nearest cache for the next
-# row, by whether registers are of 64 bytes, and of the rows of all channels under some rows of outputs, in the next one.
+# row, by whether registers are of 64 bytes, and of rows of all channels under some rows of outputs, in the next one.
 # (With AVX-512 that takes .77 to .93 of the time of all channels of a row at a time with lines fetched ahead.)
 CHANNELS_NEAR, CHANNELS_BAND = (28 * 1024, 44 * 1024), 1 << 18
 

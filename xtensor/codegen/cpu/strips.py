@@ -156,9 +156,8 @@ class _Text(Sweeping):
             yield from self.far("room.r", "%room", "%r", "%room.step")
 
     def _begun(self) -> Iterator[str]:
-        """Yield where a block begins: in place the last one does earlier, so that it reads no windows that are not there.
-
-        What it makes once more is the same.
+        """Yield where a block begins: the last one in place does so earlier, as it may read no windows that there are
+        not. What it makes once more is the same.
         """
         if self.own.in_place:
             yield f"  %last.p = sub i64 %positions, {self.windows}"
@@ -650,7 +649,8 @@ class _OutputsFirst(_Ending):
         if self.tail is None:
             yield from self._block()
             return
-        yield f"  %left.row = sub i64 %positions, %{self.counter}\n  %is.tail = icmp sle i64 %left.row, {self.own.tail * self.lanes}"
+        yield f"  %left.row = sub i64 %positions, %{self.counter}"
+        yield f"  %is.tail = icmp sle i64 %left.row, {self.own.tail * self.lanes}"
         yield "  br i1 %is.tail, label %tail.block, label %block\nblock:"
         self.block = "block"
         yield from self._block()

@@ -306,3 +306,21 @@ def test_threads_that_are_told_indices(way: str) -> None:
             assert not failed, failed[0]
     finally:
         sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("first", ["part", "array"])
+def test_memory_of_a_view_at_a_computed_place_is_handed_out(first: str) -> None:
+    """As long as such a view, or an array outside, is there, both see what is written; then the memory is its owner's."""
+    w, x = xt.asarray(np.ones((200, 200)), copy=True), xt.arange(200) * 1.0
+    outside = w.numpy() if first == "array" else None
+    row = xt.fuse(lambda w, x: w[xt.argmax(x)])(w, x)
+    outside = w.numpy()
+    outside[199] = 7
+    assert float(xt.sum(row)) == 1400.0
+    w += 1.0
+    assert outside[199, 0] == 8.0 and float(row[0]) == 8.0
+    owner = w.blob.owner
+    del row
+    assert owner.is_exposed()
+    del outside
+    assert not owner.is_exposed()

@@ -87,7 +87,11 @@ class Guard:
 
 
 class Loan:
-    """What lives as long as somebody holds a part of some memory."""
+    """What lives as long as somebody holds a part of some memory. given: an array of all of it that was handed out since,
+    which lives as long, too.
+    """
+
+    given: Native = None
 
 
 def _nobody_knows() -> bool:
@@ -338,8 +342,10 @@ class Storage:
         with first_use:
             before = None if self.borrower is None else self.borrower()
             self.shared = True
-            if before is None:
+            if before is None or isinstance(before, Loan):
                 self.borrower = weakref.ref(given)
+            if isinstance(before, Loan):
+                before.given, before = given, None
         return given if before is None else before
 
 

@@ -324,3 +324,31 @@ def test_memory_of_a_view_at_a_computed_place_is_handed_out(first: str) -> None:
     assert owner.is_exposed()
     del outside
     assert not owner.is_exposed()
+
+
+@pytest.mark.parametrize("form", ["read", "write", "slice"])
+def test_an_index_that_the_function_advances_is_told_at_once(way: str, form: str) -> None:
+    """No kind is made of each value, and calls are not left to Python until these are many."""
+    rows, at = xt.asarray(np.arange(24.0).reshape(12, 2) + 0.5, copy=True), SimpleNamespace(pos=0)
+
+    def step(x: Any) -> Any:
+        if form == "write":
+            rows[at.pos] = x * 2
+            found = x + 1
+        else:
+            found = x + (rows[at.pos] if form == "read" else xt.sum(rows[at.pos : at.pos + 1], axis=0))
+        at.pos += 1
+        return found
+
+    fused, x, expected = xt.fuse(step), xt.asarray(np.array([3.0, 4.0])), rows.numpy().copy()
+    for number in range(12):
+        if number == 6:
+            assert fused.why(x) == ""
+        found = fused(x).numpy()
+        np.testing.assert_array_equal(found, x.numpy() + (1 if form == "write" else expected[number]))
+        assert at.pos == number + 1
+    np.testing.assert_array_equal(rows.numpy(), np.array([[6.0, 8.0]] * 12) if form == "write" else expected)
+    if form != "slice":
+        with pytest.raises(IndexError):
+            fused(x)
+        assert at.pos == 12

@@ -350,7 +350,7 @@ class Fused(Dispatched, Generic[P, R]):
         if known.reason != DISTURBED and not disturbed and not is_lost:
             self._remember(signature, known)
         if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
-            self._new, self._unwatched = COUNTS, max(self._unwatched, UNWATCHED * self._new_in_a_row)
+            self._count(() if traced is None else traced.chosen)
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)
@@ -412,12 +412,19 @@ class Fused(Dispatched, Generic[P, R]):
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
 
-    def _tell_indices(self, chosen: Sequence[int]) -> None:
-        """Count a kind of its own for other values of numbers; when these are many, tell calls indices, too."""
-        self._of_values += 1
-        if self._of_values == MOST_VALUES:
+    def _tell_indices(self, chosen: Sequence[int], values: int = 1) -> None:
+        """Count so many kinds of their own for values of numbers; when these are many, tell calls indices, too."""
+        before, self._of_values = self._of_values, self._of_values + values
+        if before < MOST_VALUES <= self._of_values:
             self._indexes = True
             self._fixed.difference_update(chosen)
+
+    def _count(self, chosen: Sequence[int]) -> None:
+        """Take note that a function changes a number that it reads: its calls come to many values."""
+        if chosen and self._of_values < MOST_VALUES:
+            self._tell_indices(chosen, MOST_VALUES)
+        else:
+            self._new, self._unwatched = COUNTS, max(self._unwatched, UNWATCHED * self._new_in_a_row)
 
     def _keeps_constant(self, traced: Traced, known: Known) -> bool:
         """Return whether a call is not captured because it is told indices, as it returns what it selects by one: these

@@ -135,7 +135,7 @@ class Known:
         if limits is not self.runs and not self._may_run(captured, limits):
             return None
         with run.turn():
-            before = captured.before(blobs) if captured.fails and self.left else None
+            before = captured.before(blobs) if captured.fails_late and self.left else None
             try:
                 return captured.run(blobs, limits, cells)
             except UntouchedError:
@@ -143,7 +143,7 @@ class Known:
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
                 if before is not None:  # else what is left elsewhere would lack what whole statements have left there
                     before.put_back()
-                elif not captured.may_be_repeated:
+                elif captured.fails_late or not (captured.fails or captured.may_be_repeated):
                     raise
                 return None
 

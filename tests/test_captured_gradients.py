@@ -199,3 +199,15 @@ def test_gradients_of_writes_to_parts_are_kernels() -> None:
 
 def _listed(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple) else [result]
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_the_way_back_of_repeated_elements_is_captured(axis: int | None) -> None:
+    """As that of images enlarged by repeating pixels is."""
+    step = xt.value_and_grad(lambda x: xt.sum(xt.repeat(x, 3, axis=axis) ** 2))
+    fused = xt.fuse(step)
+    for seed in range(4):
+        x = xt.asarray(np.random.default_rng(seed).normal(size=(40, 50)))
+        for one, two in zip(fused(x), step(x), strict=True):
+            np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=1e-12)
+    assert fused.why(x) == ""

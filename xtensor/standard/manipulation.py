@@ -291,10 +291,10 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
     """The sum over the copies of each element."""
     length = like.size if axis is None else like.shape[axis]
     along = 0 if axis is None else axis % like.ndim
-    times = as_tensor(repeats, "repeat", "repeats", g)
-    if times.size == 1:
-        split_up = (*g.shape[:along], length, int(xt.reshape(times, ())), *g.shape[along + 1 :])
-        summed = xt.sum(xt.reshape(g, split_up), axis=along + 1)
+    times = repeats if type(repeats) is int else as_tensor(repeats, "repeat", "repeats", g)
+    if type(times) is int or times.size == 1:  # an integer is not asked for, so that this can be captured
+        count = times if type(times) is int else int(xt.reshape(times, ()))
+        summed = xt.sum(xt.reshape(g, (*g.shape[:along], length, count, *g.shape[along + 1 :])), axis=along + 1)
     else:
         summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
     return xt.reshape(summed, like.shape)

@@ -9,7 +9,7 @@ import pytest
 
 import xtensor as xt
 
-DTYPES = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16", "float32", "float64", "complex128"]
+DTYPES = ["bool", "int8", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex128"]
 
 
 def filled(kind: str, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
@@ -20,7 +20,7 @@ def filled(kind: str, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any
     if kind == "zeros":
         a = np.where(a < 0, np.array(-0.0).astype(dtype), a)
     if kind == "nan":
-        a[..., ::7] = np.nan
+        a[..., ::7], a[..., ::14], a[..., 1::11] = np.nan, -np.nan, -np.inf
     return a
 
 

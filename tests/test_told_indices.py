@@ -310,7 +310,7 @@ def test_threads_that_are_told_indices(way: str) -> None:
 
 @pytest.mark.parametrize("first", ["part", "array"])
 def test_memory_of_a_view_at_a_computed_place_is_handed_out(first: str) -> None:
-    """As long as such a view, or an array outside, is there, both see what is written; then the memory is its owner's."""
+    """As long as such a view, or an array outside, is there, both see what is written."""
     w, x = xt.asarray(np.ones((200, 200)), copy=True), xt.arange(200) * 1.0
     outside = w.numpy() if first == "array" else None
     row = xt.fuse(lambda w, x: w[xt.argmax(x)])(w, x)

@@ -16,6 +16,9 @@ from ..tensor.operands import as_tensor
 
 __all__ = ["argsort", "sort"]
 
+# Elements that NumPy's stable sort takes no longer for than all else.
+FEW = 1000
+
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """Return the indices (int64) that sort x along an axis; equal elements keep their order if `stable`.
@@ -68,13 +71,45 @@ def _wants_stable(a: Native, stable: bool) -> bool:
 
 
 def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
-    """Return the indices that sort an array; of floats by a stable sort only where some are equal.
-
-    Of few elements, that takes no longer than finding out whether it is needed.
+    """Return the indices that sort an array. NumPy's stable sort takes 6 times as long as its others, so that it sorts
+    few elements, or of one or two bytes, alone. Elements of four bytes are sorted together with their indices; equal
+    ones of eight are put in order in the end.
     """
-    if stable and type(a) is np.ndarray and a.dtype.char in "fd" and a.size > 2000:
-        order = xp.argsort(a, axis=axis, descending=descending, stable=False)
-        found = np.moveaxis(np.take_along_axis(a, order, axis=axis), axis, 0)
-        if not (found[1:] == found[:-1]).any() and np.count_nonzero(found != found) < 2:
-            return order
-    return xp.argsort(a, axis=axis, descending=descending, stable=stable)
+    if type(a) is not np.ndarray or a.dtype.char not in "fdiIlLqQ" or a.size <= FEW or a.shape[axis] >= 1 << 31:
+        return xp.argsort(a, axis=axis, descending=descending, stable=stable)
+    if a.itemsize == 4:
+        return _sorted_with(a, axis, descending)
+    order = xp.argsort(a, axis=axis, descending=descending, stable=False)
+    return _in_order(a, order, axis) if stable else order
+
+
+def _sorted_with(a: Native, axis: int, descending: bool) -> Native:
+    """Return the indices that sort an array of elements of four bytes: sorted as the lower halves of integers."""
+    if a.dtype.kind == "f":
+        a = np.where(a == a, a + np.float32(0), np.float32(np.nan)).view(np.int32)  # one zero, and one NaN: the last
+        a = a ^ ((a >> 31) & np.int32(0x7FFFFFFF))  # negative ones in the order of their values
+    keys = a.astype(np.int64)
+    if a.dtype.kind == "u":
+        keys -= 1 << 31
+    keys = np.invert(keys, out=keys) if descending else keys
+    keys <<= 32
+    keys += np.arange(a.shape[axis]).reshape(-1, *[1] * (-axis - 1))
+    keys.sort(axis=axis)
+    keys &= (1 << 32) - 1
+    return keys
+
+
+def _in_order(a: Native, order: Native, axis: int) -> Native:
+    """Return indices that sort an array, equal elements in the order that they have there."""
+    found = np.moveaxis(np.take_along_axis(a, order, axis=axis), axis, 0)
+    one, other = found[:-1], found[1:]
+    differ = (one != other) & ((one == one) | (other == other))  # NaNs are alike
+    if differ.all():
+        return order
+    alike = np.zeros(found.shape, np.int64)  # the numbers of groups of such, so far apart that indices fit between
+    np.cumsum(differ, axis=0, out=alike[1:])
+    alike *= len(found)
+    keys = np.moveaxis(order, axis, 0) + alike
+    keys.sort(axis=0)
+    keys -= alike
+    return np.moveaxis(keys, 0, axis)

@@ -87,8 +87,8 @@ class Guard:
 
 
 class Loan:
-    """What lives as long as somebody holds a part of some memory. given: an array of all of it that was handed out since,
-    which lives as long, too.
+    """What lives as long as somebody holds a part of some memory. given: an array of all of it that was handed out
+    since, which lives as long, too.
     """
 
     given: Native = None

@@ -46,4 +46,5 @@ def test_sorts(kind: str, dtype: str, shape: tuple[int, ...], axis: int, descend
         if stable:
             np.testing.assert_array_equal(order, places)
             if np.dtype(dtype).kind == "f":
-                np.testing.assert_array_equal(np.signbit(found), np.signbit(right))
+                numbers = right == right  # signs of NaNs are nobody's
+                np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(right)[numbers])

@@ -291,12 +291,13 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
     """The sum over the copies of each element."""
     length = like.size if axis is None else like.shape[axis]
     along = 0 if axis is None else axis % like.ndim
-    times = repeats if type(repeats) is int else as_tensor(repeats, "repeat", "repeats", g)
-    if type(times) is int or times.size == 1:  # an integer is not asked for, so that this can be captured
-        count = times if type(times) is int else int(xt.reshape(times, ()))
+    if type(repeats) is not int:  # which is asked for no value, so that the way back can be captured
+        repeats = as_tensor(repeats, "repeat", "repeats", g)
+    if type(repeats) is int or repeats.size == 1:
+        count = repeats if type(repeats) is int else int(xt.reshape(repeats, ()))
         summed = xt.sum(xt.reshape(g, (*g.shape[:along], length, count, *g.shape[along + 1 :])), axis=along + 1)
     else:
-        summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
+        summed = added(g, repeat(xt.arange(length, device=g.device), repeats), along, length)
     return xt.reshape(summed, like.shape)
 
 

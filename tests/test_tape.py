@@ -319,6 +319,11 @@ def test_jvp_of_complex_arguments() -> None:
 
 
 def test_jvp_refuses_other_shapes() -> None:
+    for function in (xt.jvp, xt.hvp):
+        with pytest.raises(TypeError, match="primals must be a tuple or a list, of one for each argument, got Tensor"):
+            function(lambda x: xt.sum(x**3), xt.ones((1, 3)), xt.ones((1, 3)))  # rows are no arguments
+    with pytest.raises(ValueError, match="hvp: the tangents must have shapes"):
+        xt.hvp(lambda x: xt.sum(x**3), (xt.ones(3),), (xt.ones(4),))
     with pytest.raises(ValueError, match="jvp: the tangents must have shapes"):
         xt.jvp(cube, (asarray(1, 2),), (asarray(1),))
     with pytest.raises(ValueError, match="jvp: the tangents must have shapes"):

@@ -333,13 +333,23 @@ def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> t
 
     Computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
     """
-    primal_leaves, tangent_leaves = flatten(list(primals))[0], flatten(list(tangents))[0]
-    tangent_leaves = [as_tensor(one, "jvp", "the tangents") for one in tangent_leaves]
-    shapes = [as_tensor(one, "jvp", "the primals").shape for one in primal_leaves]
-    _check_shapes("jvp", "the tangents", tangent_leaves, shapes)
+    tangent_leaves = _tangents("jvp", primals, tangents)
     out, pull = vjp(f, *primals)
     pushed = _pushing(out, pull)(tangent_leaves)
     return out, rebuilt(flatten(out)[1], pushed)
+
+
+def _tangents(function: str, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
+    """Return the tangents, which are to be like the primals. Raises TypeError where either is no tuple and no list, as
+    one array is, ValueError where shapes differ.
+    """
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TypeError(expected(function, name, "be a tuple or a list, of one for each argument", type(given).__name__))
+    found = [as_tensor(one, function, "the tangents") for one in flatten(list(tangents))[0]]
+    shapes = [as_tensor(one, function, "the primals").shape for one in flatten(list(primals))[0]]
+    _check_shapes(function, "the tangents", found, shapes)
+    return found
 
 
 def _pushing(out: Any, pull: Function) -> Function:
@@ -436,7 +446,7 @@ def hvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> A
 
     Computed as the gradient of the gradient's inner product with the tangents. Source: jax.jvp of jax.grad.
     """
-    vectors = [as_tensor(one, "hvp", "the tangents") for one in flatten(list(tangents))[0]]
+    vectors = _tangents("hvp", primals, tangents)
 
     def slope(*args: Any) -> Tensor:
         grads = flatten(list(grad(f, tuple(range(len(args))))(*args)))[0]

@@ -291,13 +291,12 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
     """The sum over the copies of each element."""
     length = like.size if axis is None else like.shape[axis]
     along = 0 if axis is None else axis % like.ndim
-    if type(repeats) is not int:  # which is asked for no value, so that the way back can be captured
-        repeats = as_tensor(repeats, "repeat", "repeats", g)
-    if type(repeats) is int or repeats.size == 1:
-        count = repeats if type(repeats) is int else int(xt.reshape(repeats, ()))
+    times = None if type(repeats) is int else as_tensor(repeats, "repeat", "repeats", g)
+    if times is None or times.size == 1:
+        count = repeats if times is None else int(xt.reshape(times, ()))  # which cannot be captured
         summed = xt.sum(xt.reshape(g, (*g.shape[:along], length, count, *g.shape[along + 1 :])), axis=along + 1)
     else:
-        summed = added(g, repeat(xt.arange(length, device=g.device), repeats), along, length)
+        summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
     return xt.reshape(summed, like.shape)
 
 

@@ -24,7 +24,7 @@ from .base.profiling import noting, observers
 from .calls.writes import writable
 from .devices import Device
 from .devices.cpu import CPU
-from .storage.storage import Native, watchers, watching
+from .storage.storage import Native, refuse_capture, watchers, watching
 from .tensor.face import Tensor, face, from_native, valued
 from .tensor.operands import DeviceLike, as_tensor, chosen_device, foreign_array
 
@@ -91,12 +91,12 @@ class Generator:
 
     @state.setter
     def state(self, state: Mapping[str, Any]) -> None:
-        _refuse("state")
+        refuse_capture("state")
         self.native.bit_generator.state = state
 
     def spawn(self, n_children: int) -> list[Generator]:
         """Return generators with streams of their own, independent of this one's: one for each thread, say."""
-        _refuse("spawn")
+        refuse_capture("spawn")
         return [Generator(child, self.device) for child in self.native.spawn(n_children)]
 
     # ---- the uniform and the normal distribution
@@ -297,7 +297,7 @@ class Generator:
         Raises TypeError for anything else.
         """
         if isinstance(x, (np.ndarray, list)):
-            _refuse("shuffle")
+            refuse_capture("shuffle")
             given: Any = x
             self.native.shuffle(given, axis)
             return
@@ -345,7 +345,7 @@ class Generator:
         capture = watching() if watchers else None
         found = (noting(draw, CPU, "random") if observers else draw)()
         if not is_cast and self._keeps(found):
-            _refuse("random")
+            refuse_capture("random")
             return found
         if capture is None or (self._within is not None and self._within() is capture):
             # a generator made by a function begins anew in each call of it
@@ -358,13 +358,6 @@ class Generator:
         Python's; the methods here return tensors, but for those.
         """
         return False
-
-
-def _refuse(name: str) -> None:
-    """Have no function captured that changes a generator otherwise than by drawing."""
-    capture = watching() if watchers else None
-    if capture is not None:
-        capture.refuse_call(name)
 
 
 # How what is drawn of a location-scale family changes with each parameter (reparameterisation).

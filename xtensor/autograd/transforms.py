@@ -345,7 +345,8 @@ def _tangents(function: str, primals: Sequence[Any], tangents: Sequence[Any]) ->
     """
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
-            raise TypeError(expected(function, name, "be a tuple or a list, of one for each argument", type(given).__name__))
+            must = "be a tuple or a list, of one for each argument"
+            raise TypeError(expected(function, name, must, type(given).__name__))
     found = [as_tensor(one, function, "the tangents") for one in flatten(list(tangents))[0]]
     shapes = [as_tensor(one, function, "the primals").shape for one in flatten(list(primals))[0]]
     _check_shapes(function, "the tangents", found, shapes)

@@ -16,7 +16,7 @@ from ..base.dtypes import float64, promote
 from ..graph.node import Masked, Node
 from ..graph.number import is_traced, type_of
 from ..storage.blob import TBlob
-from ..storage.storage import watching
+from ..storage.storage import refuse_capture, watching
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS
 
@@ -49,9 +49,8 @@ def is_selection(x: Any) -> bool:
 
 def _settle(masked: Masked) -> TBlob:
     """Return the elements: a function that needs them, or their number, is not captured."""
-    capture, backend = watching(), masked.device.backend
-    if capture is not None:
-        capture.refuse_call("getitem")
+    refuse_capture("getitem")
+    backend = masked.device.backend
     native = backend.asarray(backend.index(masked.value.native(), masked.mask.native()))
     if masked.step is not None:
         masked.step.shape = native.shape

@@ -201,7 +201,7 @@ def _is_librarys(name: str) -> bool:
     """Return whether generated code computes something of real numbers alone."""
     from ..codegen.cpu.complex import PRIMITIVES  # loaded late, as all generated code is
 
-    return name not in PRIMITIVES and name not in ("astype", "mean", "pow", *COMBINING - {"max", "min"})
+    return name not in PRIMITIVES and name not in ("astype", "mean", "pow", *COMBINING.keys() - {"max", "min"})
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool, below: int = DIRECT_BELOW) -> bool:

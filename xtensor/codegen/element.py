@@ -148,11 +148,6 @@ def exp(x: Any) -> Element:
     return primitive("exp", x)
 
 
-def log(x: Any) -> Element:
-    """The natural logarithm."""
-    return primitive("log", x)
-
-
 def log1p(x: Any) -> Element:
     """log(1 + x), accurate near 0."""
     return primitive("log1p", x)

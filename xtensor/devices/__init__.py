@@ -36,10 +36,6 @@ class Backend(Protocol):
         """array-api-compat's namespace of the library, loaded when first needed."""
         ...
 
-    def allocate(self, nbytes: int) -> Native:
-        """Return `nbytes` of uninitialised memory as a 1-d uint8 array; raises MemoryError."""
-        ...
-
     def lend(self, nbytes: int) -> tuple[Any, int]:
         """Return what keeps such memory alive, and its address; `cut` makes an array of the two."""
         ...

@@ -32,7 +32,15 @@ NOTHING_PENDING = 1 << 62
 SMALL_END = 64
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
-COMBINING = frozenset(("sum", "prod", "max", "min", "any", "all", "count_nonzero"))
+COMBINING = {
+    "sum": "add",
+    "count_nonzero": "add",
+    "prod": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+    "any": "logical_or",
+    "all": "logical_and",
+}
 
 # Structures that have a number at a time.
 SIGNATURES = 1 << 16

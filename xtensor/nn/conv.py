@@ -365,12 +365,8 @@ def _inputs_of(g: Tensor, w: Tensor, plan: Plan) -> Tensor:
     return _inputs(g, conjugate(w), None, plan)
 
 
-def _weights_of(x: Tensor, g: Tensor, plan: Plan) -> Tensor:
-    return _weights(conjugate(x), g, plan)
-
-
-def _weights_by(results: Tensor, g: Tensor, plan: Plan) -> Tensor:
-    return _weights(g, conjugate(results), plan)
+def _weights_of(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
+    return _weights(x, results, plan)
 
 
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
@@ -383,7 +379,7 @@ def _sum_beside(g: Tensor, last: bool) -> Tensor:
 
 @differentiable(
     x=lambda g, w, plan: _inputs_of(g, w, plan),
-    w=lambda g, x, plan: _weights_of(x, g, plan),
+    w=lambda g, x, plan: _weights_of(conjugate(x), g, plan),
     bias=lambda g, plan: _sum_beside(g, plan.y_last),
 )
 def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
@@ -395,7 +391,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 
 @differentiable(
     results=lambda g, w, plan: _outputs(g, conjugate(w), None, plan),
-    w=lambda g, results, plan: _weights_by(results, g, plan),
+    w=lambda g, results, plan: _weights_of(g, conjugate(results), plan),
     bias=lambda g, plan: _sum_beside(g, plan.x_last),
 )
 def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:

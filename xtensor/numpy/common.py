@@ -11,7 +11,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
 from ..base.errors import expected
 from ..graph.number import Number
-from ..storage.storage import watchers, watching
+from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
 from ..tensor.operands import chosen_device, refuse_stranger
 
@@ -146,10 +146,3 @@ def as_condition(where: Any) -> Tensor:
     """Return a condition as a boolean tensor."""
     found = as_array(where, "where")
     return found if found.dtype.kind == "b" else found != 0
-
-
-def refuse_capture(function: str) -> None:
-    """Have no function captured that calls one whose work depends on values."""
-    capture = watching() if watchers else None
-    if capture is not None:
-        capture.refuse_call(function)

@@ -23,10 +23,10 @@ from ..calls.writes import writable, write_captured
 from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
-from ..storage.storage import Native, watchers, watching
+from ..storage.storage import Native, refuse_capture, watchers, watching
 from ..tensor.face import Tensor, face, from_native, valued
 from ..tensor.operands import common_device, refuse_stranger
-from .common import constant, has_gradient, refuse_capture
+from .common import constant, has_gradient
 from .thin import at_once
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.

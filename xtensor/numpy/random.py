@@ -10,9 +10,10 @@ import numpy
 
 from ..base.errors import expected
 from ..random import Generator as _Generator
+from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, from_native, valued
 from ..tensor.operands import chosen_device
-from .common import give, refuse_capture
+from .common import give
 from .door import NUMBERS, are_numbers, drawn_at_once, through
 from .names import attributes
 

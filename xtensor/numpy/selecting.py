@@ -13,8 +13,9 @@ from ..autograd.tape import active, stacked_operand, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
 from ..calls.library import on
+from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, beside, flattened, give, has_gradient, refuse_capture
+from .common import as_array, as_condition, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
 

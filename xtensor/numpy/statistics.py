@@ -12,10 +12,10 @@ from ..autograd.tape import active, differentiable, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
-from ..storage.storage import watchers, watching
+from ..storage.storage import refuse_capture, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, created, valued
 from ..tensor.operands import common_device
-from .common import as_array, as_arrays, give, has_gradient, numbers, refuse_capture
+from .common import as_array, as_arrays, give, has_gradient, numbers
 from .door import through
 from .folding import average, mean
 from .selecting import searchsorted

@@ -12,8 +12,9 @@ import numpy
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
 from ..base.layout import Layout, Shape
+from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, valued
-from .common import as_array, refuse_capture
+from .common import as_array
 from .creation import empty
 
 

@@ -20,6 +20,7 @@ from ..codegen.cpu.accumulators import identity
 from ..codegen.cpu.columns import AFTER, BEFORE, BLOCK, GROUPS, PIECE, REST, Cells, ColumnForm, ColumnStep, source
 from ..codegen.cpu.compile import code_of, host
 from ..codegen.cpu.loop import lanes_of
+from ..graph.node import COMBINING
 from ..plan import costs
 from ..plan.layouts import Work
 from ..plan.program import Columns, Kernel, Named, Plan, Program, Reduction, Step
@@ -265,5 +266,5 @@ def _fill(reduction: Reduction, cells: Cells, when: int, lag: int) -> tuple[Colu
 def _combining(reduction: Reduction) -> Program:
     """Return the program that combines two results of a reduction."""
     dtype = reduction.dtype
-    step = Step(Named(reduce.COMBINING[reduction.op.name]), (), (0, 1), (dtype, dtype), dtype)
+    step = Step(Named(COMBINING[reduction.op.name]), (), (0, 1), (dtype, dtype), dtype)
     return the_program((dtype, dtype), (), (), (step,), (2,), ())

@@ -15,6 +15,7 @@ from ..base.layout import Shape, c_strides
 from ..codegen.cpu.accumulators import identity
 from ..codegen.cpu.loop import check
 from ..codegen.cpu.primitives import BOOL
+from ..graph.node import COMBINING
 from ..plan import costs
 from ..plan.program import Named, Program, Reduction, Step
 from ..plan.program import program as the_program
@@ -274,10 +275,6 @@ def _fold(
 
 
 _CONVERT = Named("astype")
-COMBINING = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
-    "max": "maximum",
-    "min": "minimum",
-}
 
 
 @lru_cache(maxsize=1024)

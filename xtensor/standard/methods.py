@@ -20,7 +20,7 @@ from ..devices.cpu import Packing, packed_copy
 from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
-from ..storage.storage import watchers, watching
+from ..storage.storage import refuse_capture, watchers
 from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, is_value, small, valued, wrap
 
 Version = tuple[int, int] | None  # of DLPack
@@ -151,9 +151,7 @@ def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tens
 
 def make_read_only(x: Tensor) -> None:
     """Take away from a tensor, not from others over its memory, that it can be written."""
-    capture = watching() if watchers else None
-    if capture is not None:  # which takes no steps down that change tensors themselves
-        capture.refuse_call("setflags")
+    refuse_capture("setflags")  # which takes no steps down that change tensors themselves
     seen = x.viewed(x.blob.layout, writeable=False)
     x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
 

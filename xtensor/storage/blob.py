@@ -240,7 +240,8 @@ class TBlob:
         also lets pending readers finish first. Raises RuntimeError on a detached blob
         and ValueError on a read-only one.
         """
-        self._refuse_detached("resize")
+        if self.detached:
+            raise RuntimeError(expected("resize", "blob", "not be a detached copy", "one made by detach()"))
         if not self.writeable:
             raise ValueError(expected("resize", "blob", "be writable", "a read-only view"))
         lengths = as_shape(shape, "resize")
@@ -251,7 +252,3 @@ class TBlob:
             self._owner, start = Storage(self.device, needed), 0
         self._layout, self.shape = Layout(lengths, c_strides(lengths, itemsize), start), lengths
         self._native = self._packed = self._address = self._kind = self._placement = self._span = None
-
-    def _refuse_detached(self, function: str) -> None:
-        if self.detached:
-            raise RuntimeError(expected(function, "blob", "not be a detached copy", "one made by detach()"))

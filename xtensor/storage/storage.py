@@ -94,6 +94,13 @@ class Loan:
     given: Native = None
 
 
+def refuse_capture(function: str) -> None:
+    """Have no function captured that calls one whose work depends on values, or that later calls would not do."""
+    capture = watching() if watchers else None
+    if capture is not None:
+        capture.refuse_call(function)
+
+
 def _nobody_knows() -> bool:
     """The lender of memory that may be held for ever."""
     return True

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...base.dtypes import DType
 from ...devices.cuda_memory import VECTOR as VECTOR
+from ...graph.node import COMBINING
 from ...plan.program import Program, Reduction, Step
 from .. import element
 from ..cpu.accumulators import identity as identity_of
@@ -101,15 +102,6 @@ def _is_inner(form: Form) -> bool:
 # ---- steps
 
 
-def check(program: Program) -> None:
-    """Raise LacksError for a dtype or step that generated code lacks."""
-    body = Writer()
-    inputs = [Value(body, f"x{place}", dtype) for place, dtype in enumerate((*program.inputs, *program.scalars))]
-    write_steps(program, inputs)
-    for dtype in (*program.dtypes, *(reduction.dtype for reduction in program.reductions)):
-        memory_type(dtype)
-
-
 def write_steps(program: Program, values: Sequence[Value]) -> list[Value]:
     """Write a program's steps, given its inputs and scalars; return the value of every number."""
     found, known = list(values), dict(program.known)
@@ -183,7 +175,7 @@ class Fold:
         self.type = register_type(reduction.dtype)
         writer = Writer()
         a, b = (Value(writer, name, reduction.dtype) for name in "ab")
-        result = primitive(_COMBINE[reduction.op.name], a, b)
+        result = primitive(COMBINING[reduction.op.name], a, b)
         self.joined = " ".join([*writer.lines, f"return {result.name};"])
         self.start = literal(_start(reduction), reduction.dtype)
 
@@ -218,12 +210,6 @@ class Fold:
         if self.finds:
             return "i64", f"{name}.at"
         return memory_type(self.reduction.dtype), stored(name, self.reduction.dtype)
-
-
-_COMBINE = {"sum": "add", "count_nonzero": "add", "prod": "multiply", "any": "logical_or", "all": "logical_and"} | {
-    "max": "maximum",
-    "min": "minimum",
-}
 
 
 def _start(reduction: Reduction) -> Any:

@@ -40,7 +40,7 @@ def width(request: Any, monkeypatch: Any) -> int:
     assert machine is not None
     if request.param > machine.vector_bytes:
         pytest.skip("the machine's registers are shorter")
-    monkeypatch.setattr(gemm, "host", lambda: machine._replace(vector_bytes=request.param))
+    monkeypatch.setattr(gemm, "the_host", lambda: machine._replace(vector_bytes=request.param))
     return int(request.param)
 
 

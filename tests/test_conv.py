@@ -68,8 +68,8 @@ def by_products(monkeypatch: Any, seed: int) -> Mock:
     """Have all that may be products by strips go that way, in parts of some size; return what will be called for it."""
     machine = compile_.host()
     assert machine is not None
-    for module in (gemm, strip_products):
-        monkeypatch.setattr(module, "host", lambda: machine._replace(vector_bytes=min(machine.vector_bytes, 32)))
+    for module, name in ((gemm, "the_host"), (strip_products, "host")):
+        monkeypatch.setattr(module, name, lambda: machine._replace(vector_bytes=min(machine.vector_bytes, 32)))
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
     monkeypatch.setattr(strip_products, "POSITIONS", 4 << (seed % 4))
     monkeypatch.setattr(strips, "FEW", 0)

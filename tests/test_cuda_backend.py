@@ -759,7 +759,7 @@ def test_every_kernel_has_loops_for_the_dtypes_it_is_given() -> None:
             continue
         own = getattr(host_cupy.real, name)
         loops = [loop.split("->")[0] for loop in own.types if "E" not in loop]
-        for dtype in op.accepts.dtypes():
+        for dtype in [one for one in ALL.values() if one in op.accepts]:
             taken = len(op.parameters) * [dtype]
             assert any(all(map(np.can_cast, taken, loop)) for loop in loops), f"cupy.{name} takes no {dtype}"
 

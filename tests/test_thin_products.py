@@ -26,7 +26,7 @@ def width(request: Any, monkeypatch: Any) -> None:
     assert machine is not None
     if request.param > machine.vector_bytes:
         pytest.skip("the machine's registers are shorter")
-    monkeypatch.setattr(code, "host", lambda: machine._replace(vector_bytes=request.param))
+    monkeypatch.setattr(code, "the_host", lambda: machine._replace(vector_bytes=request.param))
 
 
 @pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 8])

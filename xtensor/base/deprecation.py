@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from functools import wraps
 from os.path import dirname
-from typing import Any, NamedTuple, TypeVar
-
-F = TypeVar("F", bound=Callable[..., Any])
+from typing import NamedTuple
 
 _PACKAGE = dirname(dirname(__file__))
 _told: set[tuple[str, str, int]] = set()
@@ -31,7 +27,7 @@ DEPRECATED: dict[str, Deprecation] = {}
 
 
 def deprecate(what: str, removed: str, instead: str) -> Deprecation:
-    """Enter something as deprecated, for `tell` where it is used: an argument, or a value of one."""
+    """Enter something as deprecated, for `tell` where it is used: a function, an argument, or a value of one."""
     return DEPRECATED.setdefault(what, Deprecation(what, removed, instead))
 
 
@@ -45,19 +41,3 @@ def tell(one: Deprecation) -> None:
         text = f"{one.what} is deprecated and will be removed in xtensor {one.removed}: use {one.instead}"
         warnings.warn(text, DeprecationWarning, stacklevel=depth)  # raises where warnings are errors: told next time
         _told.add(place)
-
-
-def deprecated(removed: str, instead: str) -> Callable[[F], F]:
-    """Decorate a function that goes with a version; its calls warn."""
-
-    def decorate(function: F) -> F:
-        one = deprecate(function.__name__, removed, instead)
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            tell(one)
-            return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]
-
-    return decorate

@@ -101,10 +101,6 @@ class Category:
         if dtype.kind not in self.letters:
             raise TypeError(expected(function, argument, f"be {self.word}", dtype))
 
-    def dtypes(self) -> list[DType]:
-        """Return the standard's dtypes in this category."""
-        return [dtype for dtype in ALL.values() if dtype.kind in self.letters]
-
 
 INTEGER_OR_BOOLEAN = Category("integer or boolean", "iub")
 INTEGER = Category("integer", "iu", widens="b")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.gathering import gathering
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.sweeping import OUTSIDE
@@ -87,6 +87,5 @@ def offsets(counts: Shape, by: Shape) -> Array:
 
 
 def _gathering(dtype: DType, near: bool) -> Code:
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     return gathering(dtype.char, machine.vector_bytes // dtype.itemsize, near)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.dtypes import DType
-from ..codegen.cpu.compile import Code, handmade, host
+from ..codegen.cpu.compile import Code, handmade, the_host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Array, Launches, Sheet, View, W, X, Y, behind, shared
@@ -268,8 +268,7 @@ def form_of(
     dtype: DType, high: Axis, ways: tuple[Way, ...], kernel: int, stride: int, lengths: tuple[int, int], largest: bool
 ) -> Form:
     """Return the form: as many sums at a time as there are registers for. lengths: of rows of outputs and inputs."""
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     lanes, out = machine.vector_bytes // dtype.itemsize, -(-lengths[0] // len(ways))
     # Of rows in several blocks, registers between two of them are read twice, and all masked; that takes longer than to
     # keep sums in the nearest cache, where there are few registers.

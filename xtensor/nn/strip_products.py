@@ -65,9 +65,7 @@ def _products_of(
     machine, lies = host(), _lie(x, w, y, axes)
     if machine is None or lies is None or lies.first or not all(lies.turned):
         return None
-    if rows_in_place(x, y, w.shape[1], axes, lies) is not None:
-        return None
-    there = _in_place(x, y, axes)
+    there = None if rows_in_place(x, y, w.shape[1], axes, lies) else _in_place(x, y, axes)
     if there is None:
         return None
     x, y = there

@@ -18,7 +18,7 @@ import numpy as np
 from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
-from ..codegen.cpu.compile import Code, host
+from ..codegen.cpu.compile import Code, host, the_host
 from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
 from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
@@ -44,7 +44,7 @@ from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype
-from .panels import matrix, panels
+from .panels import matrix, offsets, panels
 from .windows import Axes, Axis, phases_back
 
 # Ranges of images, of groups, of strips, and of columns of outputs.
@@ -228,22 +228,22 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     images = -(-len(y) // lanes)
     most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
-    sums = StripSums(code, sweep, channels, -(-len(y) // images), images, beside)
-    return sums.laid_out(work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+    seconds = work * PRODUCT_SECONDS[y.dtype.char]
+    return StripSums(code, sweep, channels, images, beside, seconds, most) if most > 0 else None
 
 
 class StripSums:
-    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros at first."""
+    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros at first.
+    seconds: an estimate for one thread; most: threads that there is room for.
+    """
 
-    def __init__(self, code: Code, sweep: _Sweep, channels: int, lanes: int, images: int, beside: int) -> None:
-        self._code, self._sweep, self._channels = code, sweep, channels
-        self._shape = lanes, sweep.y.shape[1], sweep.depth, sweep.pitch
-        self._images, self._beside = images, beside
-
-    def laid_out(self, seconds: float, most: int) -> StripSums:
-        """Return it with launches for so many threads at most; seconds: an estimate for one thread."""
-        self._launches, self._most = Launches([self._make], 4, seconds, most), most
-        return self
+    def __init__(
+        self, code: Code, sweep: _Sweep, channels: int, images: int, beside: int, seconds: float, most: int
+    ) -> None:
+        self._code, self._sweep, self._channels, self._images = code, sweep, channels, images
+        self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
+        self._beside, self._most = beside, most
+        self._launches = Launches([self._make], 4, seconds, most)
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
@@ -320,7 +320,9 @@ def rows_in_place(
 
 def _in_place(room: Room, own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
     """Return how rows lie that are read where they are instead."""
-    return room._replace(row=1, ks=_ks_in_place(axes, channels, steps), start=0, along=own.apart, behind=0)
+    lengths = (*[axis.kernel for axis in axes], channels)
+    ks = offsets(lengths, (*[axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)], steps[0]))
+    return room._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
 
 
 def _are_inside(axes: Axes) -> bool:
@@ -352,8 +354,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
     """Return the lanes of a register, how many there are of outputs at a time, and of sums for each of these: few lanes
     in vain, and few loads for each sum.
     """
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
     needed = -(-outputs // lanes)
 
@@ -406,8 +407,7 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
     which there are enough not to wait for each other. The elements follow each other: they divide those that do, unless
     that are all.
     """
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
     depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
     run = channels * (axis.kernel if axis.dilation == 1 else 1)
@@ -461,16 +461,6 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
     lies = -axis.low * one, axis.stride * one, axis.size * one
     behind = own.lanes * (channels if turned else 1)
     return Room(length, length, strip, wide, ks, *lies, channels if turned else 1, pixels, behind, block)
-
-
-@lru_cache(256)
-def _ks_in_place(axes: Axes, channels: int, steps: Shape) -> Array:
-    """Return where the elements of a window lie; steps: elements from channel to channel, and from place to place."""
-    windows = [np.arange(axis.kernel) * axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)]
-    ks: Array = np.zeros(1, np.int64)
-    for along in (*windows, np.arange(channels) * steps[0]):
-        ks = np.add.outer(ks, along).ravel()
-    return ks
 
 
 @lru_cache(256)

@@ -372,13 +372,11 @@ TERMS, WAYS, WAY_BYTES = (12, 14), (8, 12), 4096
 NEAR_BYTES = 1 << 13
 
 # Of convolutions that read registers of positions where they lie: the most of these at a time, and how many times as
-# many positions as there are may be computed. (With AVX-512, 1x1 layers of 56 x 56 by two registers take .82 to .93 of
-# the time of products, by three .94 to 1.3, as each block reads as many cache lines of all channels; of 7 x 7 more.)
+# many positions as there are may be computed. (1x1 layers of 56 x 56 take .82 to .93 of the time of packed products.)
 PLACED_REGISTERS, IN_VAIN = 2, 1.2
 
 # Bytes under a row of outputs, of channels that come last in thin groups, that stay in the nearest cache for the next
-# row, by whether registers are of 64 bytes, and of rows of all channels under some rows of outputs, in the next one.
-# (With AVX-512 that takes .77 to .93 of the time of all channels of a row at a time with lines fetched ahead.)
+# row, by whether registers are of 64 bytes; and in the next cache, of all channels, for some rows.
 CHANNELS_NEAR, CHANNELS_BAND = (28 * 1024, 44 * 1024), 1 << 18
 
 # Sums that are added to in the time that one of them takes.

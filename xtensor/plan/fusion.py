@@ -120,8 +120,9 @@ class _Cut:
         order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
-        rows = _common_rows(kernels, self.values)
-        lead = _common_columns(kernels, self.values)
+        reducing = [kernel for kernel in kernels if kernel.program.reductions]
+        alone = len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels)
+        rows, lead = (0 if alone else find(kernels, reducing, self.values) for find in (_common_rows, _common_columns))
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
         endings = self._endings(order, kernels)
         last = last_uses(kernels, self.trace, self.trace.kept)
@@ -306,11 +307,8 @@ def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DTyp
     return tuple(used[before + place] for place in range(count))
 
 
-def _common_columns(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+def _common_columns(kernels: Sequence[Kernel], reducing: Sequence[Kernel], values: Sequence[Any]) -> int:
     """Return how many leading axes all reductions are over, where all kernels share the columns; 0 where not."""
-    reducing = [kernel for kernel in kernels if kernel.program.reductions]
-    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
-        return 0
     shape, lead = values[reducing[0].domain].shape, len(reducing[0].axes)
     narrow = [values[n].shape for kernel in reducing for n in kernel.results[len(kernel.program.outputs) :]]
     if lead == len(shape) or any(sorted(kernel.axes) != list(range(lead)) for kernel in reducing):
@@ -320,14 +318,11 @@ def _common_columns(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
     return lead if all(values[kernel.domain].shape in (shape, *narrow) for kernel in kernels) else 0
 
 
-def _common_rows(kernels: Sequence[Kernel], values: Sequence[Any]) -> int:
+def _common_rows(kernels: Sequence[Kernel], reducing: Sequence[Kernel], values: Sequence[Any]) -> int:
     """Return how many leading axes all kernels share when every reduction is over all the axes after them.
 
     Then a block of rows can go through all kernels while it is in the cache. 0 where that is not so.
     """
-    reducing = [kernel for kernel in kernels if kernel.program.reductions]
-    if len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels):
-        return 0
     shape, axes = values[reducing[0].domain].shape, reducing[0].axes
     rows = len(shape) - len(axes)
     narrow = (*shape[:rows], *(1,) * len(axes))

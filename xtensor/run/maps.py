@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.layout import Shape
-from ..codegen.cpu.compile import code_of, host
+from ..codegen.cpu.compile import code_of, host, the_host
 from ..codegen.cpu.kernel import source
 from ..codegen.cpu.loop import brief, lanes_of
 from ..codegen.cpu.moves import CROSSWISE, PACKED, SAME, Form
@@ -93,8 +93,7 @@ def nest_launch(
             lie[place] = PACKED
     for place in crosswise:
         lie[place] = CROSSWISE
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     depth = min(len(nest.lengths), DEPTH)
     lanes = lanes_of(program, machine.vector_bytes)
     tiles = [lanes * width(lanes) * sizes[place] for place in crosswise]

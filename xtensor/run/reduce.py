@@ -14,7 +14,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape, c_strides
 from ..codegen.cpu.accumulators import identity
 from ..codegen.cpu.loop import check
-from ..codegen.cpu.primitives import BOOL
+from ..codegen.cpu.vector import BOOL
 from ..graph.node import COMBINING
 from ..plan import costs
 from ..plan.program import Named, Program, Reduction, Step

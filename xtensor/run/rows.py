@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from ..base.layout import Shape, c_strides, strides_over
-from ..codegen.cpu.compile import code_of, host
+from ..codegen.cpu.compile import code_of, the_host
 from ..codegen.cpu.moves import PACKED, SAME
 from ..codegen.cpu.rows import RowForm, outside, own_rows, source
 from ..codegen.cpu.vector import LacksError
@@ -50,8 +50,7 @@ class ByRows:
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch; raises LacksError where generated code lacks a step."""
         rows, nest, contract = self._rows, self._nest, making.contract
-        machine = host()
-        assert machine is not None
+        machine = the_host()
         given, can = outside(rows), making.aligned and machine.streams
         streams = tuple([can and _can_stream(rows, place, nest) for place in range(len(rows.stages))])
         ahead = _next_rows(rows, nest)

@@ -129,7 +129,9 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
     segment = Segment(schedule.limits.fast_math, [*formats, "q"])
     segment.stop = facts.stop or (len(facts.words), 0)
     memory = {len(facts.words): np.zeros(1, np.int64)}
-    found = {one.number: Lies(one.word, 0, _meta_of(one)) for one in makes}
+    found = {
+        one.number: Lies(one.word, 0, Meta(one.layout.shape, one.dtype, one.layout, bool(one.packed))) for one in makes
+    }
     for step in steps:
         if isinstance(step, Segment):
             for kernel in step.makes:
@@ -162,10 +164,6 @@ class Lies(NamedTuple):
     word: int
     after: int
     meta: Meta
-
-
-def _meta_of(made: Made) -> Meta:
-    return Meta(made.layout.shape, made.dtype, made.layout, bool(made.packed))
 
 
 def _called(facts: Facts, call: Call, found: Mapping[int, Lies], stop: tuple[int, int], again: bool) -> Makes:

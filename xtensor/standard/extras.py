@@ -64,10 +64,10 @@ def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tens
     if product is not None and (product.is_view or product.multiplied >= EINSUM_MULTIPLIED):
         return _multiplied_out(product, tensors)
     natives = thin_arrays(*tensors)
-    if natives is not None:  # a small one
-        found = thin_call(partial(numpy.einsum, optimize=optimize), natives, subscripts, *natives)
-        if found is not None:
-            return cast(Tensor, found)
+    small = partial(numpy.einsum, optimize=optimize)
+    found = None if natives is None else thin_call(small, natives, subscripts, *natives)
+    if found is not None:
+        return cast(Tensor, found)
     if product is not None:
         return _multiplied_out(product, tensors)
     return cast(Tensor, on(tensors, "einsum", lambda xp, *each: xp.einsum(subscripts, *each, optimize=optimize)))

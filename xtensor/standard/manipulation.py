@@ -451,12 +451,15 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
 def _of_tiled(g: Tensor, like: Like, repetitions: Sequence[int]) -> Tensor:
     """The sum over the copies: every axis of the result is taken apart into copies and elements."""
-    times = as_shape(repetitions, "tile", "repetitions")
-    ndim = max(len(times), like.ndim)
-    times = (1,) * (ndim - len(times)) + times
-    shape = (1,) * (ndim - like.ndim) + like.shape
-    apart = [length for pair in zip(times, shape, strict=True) for length in pair]
-    return xt.reshape(xt.sum(xt.reshape(g, apart), axis=tuple(range(0, 2 * ndim, 2))), like.shape)
+    _, apart = _copies(like.shape, as_shape(repetitions, "tile", "repetitions"))
+    return xt.reshape(xt.sum(xt.reshape(g, apart), axis=tuple(range(0, len(apart), 2))), like.shape)
+
+
+def _copies(shape: Shape, times: Shape) -> tuple[Shape, list[int]]:
+    """Return a shape with as many axes as there are repetitions, and the lengths of copies and elements by turns."""
+    count = max(len(times), len(shape))
+    shape, times = (1,) * (count - len(shape)) + shape, (1,) * (count - len(times)) + times
+    return shape, [length for pair in zip(times, shape, strict=True) for length in pair]
 
 
 @differentiable(x=lambda g, like, repetitions: _of_tiled(g, like, repetitions))
@@ -468,12 +471,9 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
     x = as_tensor(x, "tile")
     times = as_shape(repetitions, "tile", "repetitions")
     if watchers:  # as steps of a captured function
-        count = max(len(times), x.ndim)
-        times = (1,) * (count - len(times)) + times
-        shape = (1,) * (count - x.ndim) + x.shape
-        apart = [length for pair in zip(times, shape, strict=True) for length in pair]
+        shape, apart = _copies(x.shape, times)
         repeated = xt.broadcast_to(xt.reshape(x, [one for length in shape for one in (1, length)]), apart)
-        return xt.reshape(repeated, [many * length for many, length in zip(times, shape, strict=True)], copy=True)
+        return xt.reshape(repeated, [many * n for many, n in zip(apart[::2], shape, strict=True)], copy=True)
     return on(x, "tile", lambda xp, a: xp.tile(a, times))
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from ...base.dtypes import DType, real_of
 from ...plan.program import Reduction
 from .complex import Value, cast
-from .primitives import BOOL, maximum, minimum
-from .vector import LacksError, Vector, bits, from_bits, select
+from .primitives import maximum, minimum
+from .vector import BOOL, LacksError, Vector, bits, from_bits, select
 
 # Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Of floating dtypes
 # there are so many bytes of them, whatever the length of vectors: sums are the same for every processor, and whatever

@@ -61,6 +61,13 @@ def host() -> Host | None:
     return aside(_find_host)
 
 
+def the_host() -> Host:
+    """Return this machine, where generated code is about to be made for it."""
+    machine = host()
+    assert machine is not None
+    return machine
+
+
 def _find_host() -> Host | None:
     with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
         return _described_host()
@@ -237,8 +244,7 @@ def _new_machine(level: int) -> Any:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     return llvm.Target.from_triple(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="small", jit=True
     )

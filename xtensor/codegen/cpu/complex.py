@@ -15,7 +15,7 @@ import numpy as np
 from ...base.dtypes import DType, real_of
 from . import math as vecmath
 from . import primitives
-from .primitives import BOOL
+from .division import BOOL, FLOAT32, FLOAT64
 from .vector import SCALARS, LacksError, Number, Vector, Writer, absolute, copysign, fma, select, sqrt
 
 
@@ -138,8 +138,8 @@ def magnitude(a: Complex) -> Vector:
 # Of numbers below the first or above the second, the squares may leave the range; the powers of two that these are
 # multiplied by.
 _MOVES = {
-    primitives.FLOAT32: (2.0**-40, 2.0**60, 2.0**100, 2.0**-80),
-    primitives.FLOAT64: (2.0**-450, 2.0**500, 2.0**600, 2.0**-600),
+    FLOAT32: (2.0**-40, 2.0**60, 2.0**100, 2.0**-80),
+    FLOAT64: (2.0**-450, 2.0**500, 2.0**600, 2.0**-600),
 }
 
 
@@ -189,7 +189,7 @@ _exp, _log, _log1p, _atan2 = (vecmath.FUNCTIONS[name] for name in ("exp", "log",
 _sin, _cos, _sinh, _cosh = (vecmath.FUNCTIONS[name] for name in ("sin", "cos", "sinh", "cosh"))
 
 # A real part from which e to its power is computed as two factors: together they may be too large, times a sine not.
-_SPLIT = {primitives.FLOAT32: 80.0, primitives.FLOAT64: 700.0}
+_SPLIT = {FLOAT32: 80.0, FLOAT64: 700.0}
 
 
 def exp(a: Complex) -> Complex:
@@ -297,8 +297,8 @@ def _is_nan(x: Vector, y: Vector) -> Vector:
 # Of numbers below the first or above the second, what is computed between may leave the range or lose bits; the powers
 # of four that these are multiplied by.
 _ROOTS = {
-    primitives.FLOAT32: (2.0**-60, 2.0**120, 2.0**60, 2.0**-60),
-    primitives.FLOAT64: (2.0**-900, 2.0**1000, 2.0**200, 2.0**-200),
+    FLOAT32: (2.0**-60, 2.0**120, 2.0**60, 2.0**-60),
+    FLOAT64: (2.0**-900, 2.0**1000, 2.0**200, 2.0**-200),
 }
 
 

@@ -15,7 +15,7 @@ from itertools import product
 from typing import NamedTuple
 
 from ...plan.costs import ROWS_AHEAD
-from .compile import Code, Host, handmade, host
+from .compile import Code, Host, handmade, the_host
 from .finish import Finish, Steps
 
 TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
@@ -136,8 +136,7 @@ def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool
     """Return the form for a product on this machine: rows in panels as equal as can be, as many sums at a time as there
     are registers for, and few columns computed in vain. registers: of a tile's row, where they are given.
     """
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     return _form_for(machine, char, rows, columns, registers, direct)
 
 

@@ -14,8 +14,7 @@ from ...plan.program import Program
 from ...storage.pool import ALIGNMENT
 from . import complex as pairs
 from .complex import Complex, Value, count_of, named, parts_of
-from .primitives import BOOL
-from .vector import Vector, Writer
+from .vector import BOOL, Vector, Writer
 
 # How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
 # stride and side by side along the axis before it.

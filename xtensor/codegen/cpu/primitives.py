@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base.dtypes import DType
 from . import math as vecmath
-from .division import floor_divide, remainder
+from .division import BOOL, INT32, INT64, floor_divide, remainder
 from .vector import (
     LacksError,
     Vector,
@@ -29,12 +29,6 @@ from .vector import (
     sqrt,
     trunc,
 )
-
-BOOL = np.dtype(bool)
-INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
-UINT64 = np.dtype(np.uint64)
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-
 
 # ---- arithmetic
 

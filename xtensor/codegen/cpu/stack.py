@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
-from .compile import Code, handmade, host
+from .compile import Code, handmade, the_host
 from .gemm import Form, declared, itemsize, loads, splat
 
 # Kernels that are remembered.
@@ -79,8 +79,7 @@ def stack_kernel(char: str, rows: int, depth: int, columns: int, lies: tuple[int
 
 def _form(char: str, rows: int, width: int, parts: int) -> Form:
     """Return the form of tiles: few sums in vain, and few loads for each of them. Sums of each part of A are apart."""
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
     whole = machine.vector_bytes // itemsize(char)
     lanes = min(whole, max(1 << (width - 1).bit_length(), 16 // itemsize(char)))  # half registers for short rows

@@ -433,6 +433,20 @@ class _Ending(_Text):
         """Return the name of the mask of a register of a line."""
         return f"%mask{v}"
 
+    def _stored(self) -> Iterator[str]:
+        return self._either(self.panel, self.windows)
+
+    def _stores(self, masked: bool) -> Iterator[str]:
+        left = "%left.o" if self.of_outputs else "%left.p"
+        for line, v in self.lines:
+            if line and not v:
+                yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
+            if masked:
+                yield f"  %is{line}.{v} = icmp sgt i64 {left}, {line}"
+                yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}.{v}")
+            far = v * self.own.scattered * self.lanes
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", far, masked)
+
     def _ended(self) -> Iterator[str]:
         """Yield what writes what becomes of sums, line by line."""
         for n, (line, v) in enumerate(self.lines):
@@ -587,19 +601,6 @@ class _Outputs(_Ending):
             yield self.prefetch("%x.ahead")
         yield from self._crossed("w", "%w.k", "x", windows)
 
-    def _stored(self) -> Iterator[str]:
-        return self._either(self.panel, self.windows)
-
-    def _stores(self, masked: bool) -> Iterator[str]:
-        left = "%left.o" if self.of_outputs else "%left.p"
-        for line, v in self.lines:
-            if line and not v:
-                yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
-            if masked:
-                yield f"  %is{line}.{v} = icmp sgt i64 {left}, {line}"
-                yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}.{v}")
-            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", v * self.lanes, masked)
-
 
 class _OutputsFirst(_Ending):
     """The text of a convolution where channels come first."""
@@ -667,21 +668,8 @@ class _OutputsFirst(_Ending):
         yield from self._fetched()
         yield from self._added_up(self._multiplied(), [f"%b{b}.all" for b, _ in self.cells])
         yield from self._masks("%p", "%positions")
-        yield from self._stored() if self.steps is None else self._ended()
-
-    def _stored(self) -> Iterator[str]:
         yield "  %left.p = sub i64 %positions, %p"
-        yield from self._either(self.own.block, self.windows)
-
-    def _stores(self, masked: bool) -> Iterator[str]:
-        for b, v in self.cells:
-            if b and not v:
-                yield f"  %to{b} = getelementptr {self.kind}, ptr %to{b - 1}, i64 %y.step"
-            if masked:
-                yield f"  %is{b}.{v} = icmp sgt i64 %left.o, {b}"
-                yield from self.masked(f"mask{b}.{v}", f"%mask{v}", f"%is{b}.{v}")
-            far = v * self.own.scattered * self.lanes
-            yield from self._scattered(f"{b}.{v}", f"%sum{b}.{v}", f"%to{b}", far, masked)
+        yield from self._stored() if self.steps is None else self._ended()
 
     def _multiplied(self) -> Iterator[str]:
         outputs = [self.spread(f"w{b}", "%w.k", b) for b in range(self.own.block)]

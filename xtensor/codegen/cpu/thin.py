@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from .compile import Code, handmade, host
+from .compile import Code, handmade, the_host
 from .gemm import Form, declared, first_lanes, itemsize, loads
 
 # What the kernel is told. b: registers of terms of each column in turn, zeros behind the last term. c: in C order.
@@ -23,8 +23,7 @@ SUMS, COLUMNS, ROWS = (12, 24), 4, 8
 
 def thin_form(char: str, columns: int) -> Form:
     """Return the form for so many columns on this machine: the rows of which sums are made at a time."""
-    machine = host()
-    assert machine is not None
+    machine = the_host()
     lanes = machine.vector_bytes // itemsize(char)
     return Form(char, lanes, min(SUMS[machine.vector_bytes == 64] // _together(columns), ROWS), columns)
 

@@ -22,8 +22,7 @@ from ...plan.program import Program, Reduction, Step
 from .. import element
 from ..cpu.accumulators import identity as identity_of
 from ..cpu.moves import PACKED, SAME, STRIDED
-from ..cpu.primitives import BOOL
-from ..cpu.vector import LacksError
+from ..cpu.vector import BOOL, LacksError
 from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_type, primitive, register_type, stored
 
 MAP, ROW, COLUMN = "map", "row", "column"

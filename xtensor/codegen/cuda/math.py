@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.dtypes import DType
-from ..cpu.primitives import BOOL
-from ..cpu.vector import LacksError
+from ..cpu.vector import BOOL, LacksError
 
 # The C++ type of an element in memory, and in a register where that differs: float16 is computed as float32 and
 # rounded after every step, as NumPy does.

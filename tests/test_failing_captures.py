@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import xtensor as xt
 import xtensor.numpy as xnp
 from xtensor.calls import known, thin
+from xtensor.run import captured
 
 N = 12
 
@@ -118,3 +120,24 @@ def test_what_a_failing_call_leaves(program: Callable[..., None], way: str, monk
         assert raised in ([], [IndexError] * 2, [np.linalg.LinAlgError] * 2)
         assert bool(raised) == (call % 7 == 6)
         agree(s, plain)
+
+
+def test_what_cannot_be_put_back_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position is advanced although a later index fails, where too much was written before to undo it."""
+    monkeypatch.setattr(captured, "UNDONE", 0)
+
+    def step(state: Any, x: Any) -> Any:
+        state.rows[state.pos] = x
+        state.pos += 1
+        return state.rows[state.pos + 3] * 2
+
+    fused, x, left = xt.fuse(step), xt.ones(6), []
+    for function in (step, fused):
+        state, seen = SimpleNamespace(rows=xt.zeros((30, 6)), pos=0), []
+        for _ in range(30):
+            with suppress(IndexError):
+                function(state, x)
+            seen.append((state.pos, float(xt.sum(state.rows))))
+        left.append(seen)
+    assert left[0] == left[1] and left[0][-1] == (30, 180.0)
+    assert fused.why(state, x).startswith("[late]")

@@ -350,6 +350,9 @@ def _tangents(function: str, primals: Sequence[Any], tangents: Sequence[Any]) ->
     found = [as_tensor(one, function, "the tangents") for one in flatten(list(tangents))[0]]
     shapes = [as_tensor(one, function, "the primals").shape for one in flatten(list(primals))[0]]
     _check_shapes(function, "the tangents", found, shapes)
+    counts = [[len(flatten(one)[0]) for one in given] for given in (primals, tangents)]
+    if counts[0] != counts[1]:
+        raise ValueError(expected(function, "the tangents", f"have {counts[0]} arrays for each argument", counts[1]))
     return found
 
 

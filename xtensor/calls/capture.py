@@ -67,6 +67,9 @@ RETURNS = (
 KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put one, and does not return it"
 NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
+LATE = (
+    "[late] a step may fail after so much is written that it cannot be put back, and what is bound anew would be lost"
+)
 REQUIRES = (
     "[gradient] a result has a gradient (fuse the function that computes that, by backward(), xt.value_and_grad or "
     "xt.grad, or return a constant, by detach())"
@@ -647,6 +650,8 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
         plain = Known(None, (), done.build, reason or capture.checked)
         plain.is_long = reason.startswith(LONG)
         return plain
+    if done.left and captured.fails_late and not captured.can_be_undone(capture.arguments):
+        return Known(None, (), done.build, LATE)
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
     ways = ways_of(done.leaves, same, places, done.numbers, numbered)
     values = [place for place, leaf in enumerate(made) if is_value(leaf)]

@@ -22,7 +22,7 @@ from ..devices import Device, device_of, library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
-from ..run.joined import Ending
+from ..run.joined import Ending, Going
 from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
@@ -80,10 +80,18 @@ def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias:
         _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
     ):
         return y
-    split = partial(_split, last=plan.y_last, groups=plan.groups)
-    given = _split(x, plan.x_last, plan.groups), _grouped(w, plan), split(y), bias, plan, plan.axes
-    _forward(*given, None if ending is None else ending.seen(split))
+    _forward(*_seen(plan, x, w, y), bias, plan, plan.axes, None if ending is None else _ending(plan, ending))
     return y
+
+
+def _seen(plan: Plan, x: Array, w: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Return inputs, weights and outputs with an axis of groups."""
+    return _split(x, plan.x_last, plan.groups), _grouped(w, plan), _split(y, plan.y_last, plan.groups)
+
+
+def _ending(plan: Plan, ending: Ending) -> Ending:
+    """Return what follows outputs, whose arrays have an axis of groups."""
+    return ending.seen(partial(_split, last=plan.y_last, groups=plan.groups))
 
 
 def _outputs_of(plan: Plan, x: Array, w: Array, bias: Array | None) -> Array:
@@ -166,6 +174,21 @@ class Computed(partial[Array]):
         }[wanted]
         run_at = getattr(known(_kind(wanted, plan, x, w, y, bias)), "run_at", None)
         return None if run_at is None else Begun(run_at, (*order, 3 if rest else None), result.itemsize - 1)
+
+    def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Going, Array] | None:
+        """Return what made outputs and what followed, of arrays that lie alike (see `Contraction.known`)."""
+        if self.func is not compute_outputs or type(operands[0]) is not np.ndarray:
+            return None
+        (plan, *_), (x, w, *rest) = self.args, operands
+        x, w, y = _seen(plan, x, w, ending.target)
+        own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
+        found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
+
+        def going(places: Sequence[int], target: int, slots: int) -> None:
+            one, other, *more = places
+            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots))
+
+        return (going, own.slots_of(y.shape[1])) if isinstance(found, Launches) else None
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
@@ -293,7 +316,7 @@ def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: 
     there is such.
     """
     given = axes, plan.budget
-    kind = "joined", *given, *map(lying, (x, w, y)), None if bias is None else lying(bias), ending.finish
+    kind = _joined_kind(x, w, y, bias, plan, axes, ending)
 
     def make(often: bool) -> Runs | None:
         return sweep_of(x, w, y, bias, *given, often=often, ending=ending)
@@ -303,6 +326,12 @@ def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: 
         return sweep(x, w, y, bias, *given, ending=ending)
     cast(Launches, found).run(x, w, y, bias, ending.slots_of(y.shape[1]))
     return True
+
+
+def _joined_kind(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending) -> Any:
+    """Return all that machine code for arrays and what follows depends on."""
+    lies = *map(lying, (x, w, y)), None if bias is None else lying(bias)
+    return "joined", axes, plan.budget, *lies, ending.finish
 
 
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:

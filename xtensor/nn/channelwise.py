@@ -1,7 +1,7 @@
 """Convolutions of thin groups where channels come last, of arrays where they lie: what codegen/cpu/channels.py is told.
 
-x, w and y are as in `contraction`. Parts of images are calls; of the gradient of weights, whose sums go over all
-images, registers of channels are.
+x, w and y are as in `contraction`. Parts of images and of their rows are calls; of the gradient of weights each has sums
+of its own.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _seconds(x: Array, y: Array, axes: Axes) -> float:
 
 
 def _parts(images: int, rows: int, number: int) -> list[tuple[range, range]]:
-    """Return about so many parts of images and of their rows that are as large as each other."""
+    """Return about so many parts of images, or of their rows where these are fewer."""
     step = -(-rows * images // number)
     return [*product(_cut(range(images), -(-step // rows)), _cut(range(rows), min(step, rows)))]
 
@@ -175,7 +175,7 @@ class Sweep(NamedTuple):
         for n, (images, rows) in enumerate(parts):
             of_image = [Place(of, self.item * images.start * one) for of, one in zip((X, Y), self.images, strict=True)]
             tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
-            counts = wide, wide, len(rows), *self.near
+            counts = wide, len(rows), *self.near
             last = *self.columns, self.blocks, len(images), *self.images
             calls.append((of_image[0], behind(w, n * apart), of_image[1], bias, *tables, *counts, *last))
         return calls

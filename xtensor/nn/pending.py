@@ -87,6 +87,10 @@ class Pending:
     def write(self, operands: Sequence[Array], ending: Ending, plan: Any) -> None:
         self._compute(plan, ending, *operands)
 
+    def known(self, operands: Sequence[Array], ending: Ending, plan: Any) -> Any:
+        """Return what did that, and its slots; see `Contraction.known`."""
+        return getattr(self.bound(plan), "known", lambda *_: None)(operands, ending)
+
 
 def is_certain(operands: Sequence[Tensor], plan: Any) -> bool:
     """Return whether the workspace is large enough in any case, so that no error is due at the call."""

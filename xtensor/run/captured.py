@@ -245,14 +245,19 @@ class Captured:
         results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         return [output.of(arguments, results) for output in self.outputs]
 
-    def before(self, arguments: Sequence[TBlob]) -> Before | None:
-        """Return what a call changes, as it is before; None where that is large, or a generator is not known."""
+    def can_be_undone(self, arguments: Sequence[TBlob]) -> bool:
+        """Return whether what a call changes is little, and its generators are known."""
+        known = all(hasattr(draw, "generator") for draw in self._draws)
+        return known and sum([arguments[number].nbytes for number in self.written]) <= UNDONE
+
+    @property
+    def _draws(self) -> list[Any]:
+        return [step.function for step in self.steps if isinstance(step, Called) and not step.takes]
+
+    def before(self, arguments: Sequence[TBlob]) -> Before:
+        """Return what a call changes, as it is before."""
         blobs = [arguments[number] for number in self.written]
-        draws = [step.function for step in self.steps if isinstance(step, Called) and not step.takes]
-        generators = {id(one): one for one in [getattr(draw, "generator", None) for draw in draws] if one is not None}
-        known = all(hasattr(draw, "generator") for draw in draws)
-        if not known or sum([blob.nbytes for blob in blobs]) > UNDONE:
-            return None
+        generators = {id(draw.generator): draw.generator for draw in self._draws if draw.generator is not None}
         copies = [(blob, self.device.backend.call(blob.native().copy)) for blob in blobs]
         return Before(copies, [(one.bit_generator, one.bit_generator.state) for one in generators.values()])
 

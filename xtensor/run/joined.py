@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ..base import threads
 from ..base.layout import Shape, strides_over
@@ -35,6 +36,10 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 CHANNELS = "channels"
 
 
+# What is told where operands begin, the target, and slots.
+Going = Callable[[Sequence[int], int, int], None]
+
+
 class Contraction(Protocol):
     """What an op whose kind is "contraction" can do besides."""
 
@@ -52,6 +57,12 @@ class Contraction(Protocol):
 
     def write(self, operands: Sequence[Array], ending: Ending, **params: Any) -> None:
         """Compute it and what follows, into the arrays of `ending`."""
+        ...
+
+    def known(self, operands: Sequence[Array], ending: Ending, **params: Any) -> tuple[Going, Array] | None:
+        """Return what did that for arrays that lie like these, and the slots that it was told; None where it is known
+        of none.
+        """
         ...
 
 
@@ -99,6 +110,35 @@ class Ending(NamedTuple):
         interpret.evaluate_all(program, self.target.shape, inputs, self.scalars, outputs)
 
 
+class Resumed(NamedTuple):
+    """What does a joint again on arrays that lie alike, but for where they begin, and for scalars.
+
+    spans: how far operands, what the program reads besides, and results reach before and behind where they begin;
+    results: how many of these are results; target: which of them sums are added up in. slots: what code is told of
+    arrays that begin at 0; where: the columns that say where.
+    """
+
+    going: Going
+    spans: list[tuple[int, int]]
+    results: int
+    target: int
+    slots: Array
+    where: list[int]
+    odd: int
+
+    def __call__(self, places: Sequence[int], words: Sequence[int]) -> bool:
+        """Do it where arrays begin at places, with the words of scalars; return whether that was done."""
+        reach = [(place + low, place + high) for place, (low, high) in zip(places, self.spans, strict=True)]
+        shares = any([a < d and c < b for a, b in reach[-self.results :] for c, d in reach[: -self.results]])
+        if shares or any([place & self.odd for place in places]):
+            return False
+        slots, first = self.slots.copy(), len(places) - len(self.where)
+        slots[:, self.where] += places[first:]
+        slots[:, slots.shape[1] - len(words) :] = words
+        self.going(places[:first], places[self.target - self.results], address(slots))
+        return True
+
+
 class Joint(NamedTuple):
     """A contraction and the kernel that goes on from it, as one.
 
@@ -114,8 +154,10 @@ class Joint(NamedTuple):
 
     def run(
         self, operands: Sequence[Array], others: Sequence[Array], scalars: Sequence[Any], results: Sequence[Array]
-    ) -> None:
-        """Write the results; while sums are added up nothing else may lie in their memory."""
+    ) -> Resumed | None:
+        """Write the results, and return what does it again, None where nothing does; while sums are added up nothing
+        else may lie in their memory.
+        """
         shares = any([np.may_share_memory(one, result) for one in (*operands, *others) for result in results])
         targets = [np.empty_like(one) if shares or not one.flags.aligned else one for one in results]
         given = [self._seen(*one, results[0].shape) for one in zip(others, self._lies, strict=True)]
@@ -125,6 +167,29 @@ class Joint(NamedTuple):
         for target, result in zip(targets, results, strict=True):
             if target is not result:
                 result[...] = target
+        return self._resumed(operands, others, ending, results)
+
+    def _resumed(
+        self, operands: Sequence[Array], others: Sequence[Array], ending: Ending, results: Sequence[Array]
+    ) -> Resumed | None:
+        """Return what does again what was done; None where that is not known, or arrays were copied on the way."""
+        find, inputs = getattr(self.op, "known", None), len(self.finish.program.inputs)
+        found = None if find is None else find(operands, ending, **self.params)
+        given = [*map(address, (*others, *results))]
+        if found is None or given != [address(one) for one in ending.arrays if one is not None]:
+            return None
+        going, slots = found
+        where = [at for at, one in enumerate(ending.arrays) if one is not None]
+        slots[:, where] -= given
+        arrays = *operands, *others, *results
+        spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
+        odd = results[0].itemsize - 1
+        return Resumed(going, spans, len(results), self.place - inputs, slots, where, odd)
+
+    def words(self, scalars: Sequence[Any]) -> list[int]:
+        """Return the words of scalars."""
+        words = map(scalar_word, scalars, self.finish.program.scalars)
+        return [value for word in words for value in word_values(word)]
 
     @property
     def _lies(self) -> list[str]:

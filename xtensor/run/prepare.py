@@ -30,7 +30,7 @@ from . import cuda_segment, engines, interpret
 from .columns import ByColumns
 from .cuda_rows import ByRowsThere
 from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
-from .joined import Joint
+from .joined import Joint, Resumed
 from .native import WORD, Makes, Segment, packable, scalar_format, scalar_numbers
 from .rows import ByRows
 from .schedule import Blank, Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
@@ -421,7 +421,7 @@ class _Maker:
     def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
         """Enter a contraction and the kernel that goes on from it as one."""
         (before, joint), work = self.outline.joined[place], self.work
-        run = partial(_joined, joint, self.base)
+        run = partial(_joined, joint, self.base, [])
         task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
         self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
 
@@ -493,9 +493,17 @@ def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
 
 
-def _joined(joint: Joint, base: int, run: Run) -> None:
-    """Run a contraction and what goes on from it."""
-    joint.run(*[[run.operand(base + number) for number in numbers] for numbers in joint.numbers])
+def _joined(joint: Joint, base: int, ready: list[Resumed], run: Run) -> None:
+    """Run a contraction and what goes on from it. ready: what does it again, as soon as that is known."""
+    operands, others, scalars, results = [[base + number for number in numbers] for numbers in joint.numbers]
+    given = [run.operand(number) for number in scalars]
+    if ready:
+        places = [run.blob(number).address for number in (*operands, *others, *results)]
+        if ready[0](places, joint.words(given)):
+            return
+    one, two, made = [[run.operand(number) for number in numbers] for numbers in (operands, others, results)]
+    found = joint.run(one, two, given, made)
+    ready[:] = [] if found is None else [found]
 
 
 def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:

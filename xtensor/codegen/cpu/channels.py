@@ -23,13 +23,12 @@ from .sweeping import OUTSIDE, Sweeping
 #   firsts          of each row of outputs, and behind the last: the first of its rows of the window
 #   x.rows, w.rows  of those: where the row of the input lies, or OUTSIDE, and where that of the weights does
 #   y.rows          of each row of outputs: where it lies
-#   pitch           channels from one element of the window to the next
 #   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
 #   band, own       how many rows of outputs, and of these how many channels, are made before the next ones
 #   blocks          how many of them, of a row, the gradient adds up before the next channels
 POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows")
 NUMBERS = (
-    *("channels", "pitch", "row.count", "band", "own", "positions", "size", "start", "x.step", "y.step"),
+    *("channels", "row.count", "band", "own", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "images", "x.image", "y.image"),
 )
 
@@ -215,7 +214,7 @@ class _Text(Sweeping):
 
     def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
         """Yield the lines that say where weights lie: %name."""
-        yield f"  {name}.far = mul i64 %pitch, {element * self.thin.group + channel}"
+        yield f"  {name}.far = mul i64 %channels, {element * self.thin.group + channel}"
         yield f"  {name}.on = add i64 {name}.far, {row}"
         yield f"  {name} = getelementptr {self.kind}, ptr %w.c, i64 {name}.on"
 

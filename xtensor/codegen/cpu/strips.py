@@ -1,4 +1,5 @@
-"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there.
+"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there; or read
+where they lie, if no zeros are to be put around them.
 
 In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
 windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
@@ -30,14 +31,14 @@ from .turning import transposed
 #   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
 #   y.rows    of each row of outputs: where it lies
 #   begins    of each strip, and behind the last: its first row of outputs
-#   ks        of each element of a window: where it lies in the room
+#   ks        of each element of a window: where it lies in the room, or in place in the input
 #   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group; y.begin: elements from
 #             where the arrays of those begin to y
 #   product   and `columns`, of each strip: what strip_products.py is told besides
 #   first     and `end`: columns of outputs, of which so many are made at a time: wide
 #   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
 #             along: how many further that is for the next column
-#   room.step from the rows under a row of outputs to those under the next one
+#   room.step from the rows under a row of outputs to those under the next one; in place it counts rows
 #   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
 POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish", "product", "columns")
 NUMBERS = (

@@ -1,7 +1,7 @@
 """Convolutions of thin groups where channels come last, of arrays where they lie: what codegen/cpu/channels.py is told.
 
-x, w and y are as in `contraction`. Parts of images and of their rows are calls; of the gradient of weights each has sums
-of its own.
+x, w and y are as in `contraction`. Parts of images and of their rows are calls; of the gradient of weights each has
+sums of its own.
 """
 
 from __future__ import annotations

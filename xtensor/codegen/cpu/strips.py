@@ -1,5 +1,5 @@
-"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there; or read
-where they lie, if no zeros are to be put around them.
+"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there; or
+they are read where they lie, if no zeros are to be put around them.
 
 In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
 windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some

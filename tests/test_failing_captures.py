@@ -140,4 +140,18 @@ def test_what_cannot_be_put_back_is_not_captured(monkeypatch: pytest.MonkeyPatch
             seen.append((state.pos, float(xt.sum(state.rows))))
         left.append(seen)
     assert left[0] == left[1] and left[0][-1] == (30, 180.0)
-    assert fused.why(state, x) != "" and "[late]" in fused.explained()
+    assert fused.why(state, x) != ""
+
+
+def test_why_says_what_cannot_be_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no number is told either."""
+    monkeypatch.setattr(captured, "UNDONE", 0)
+
+    def step(state: Any, x: Any) -> None:
+        state.rows += x
+        state.last = xt.linalg.inv(state.matrix)
+
+    state = SimpleNamespace(rows=xt.zeros((30, 6)), matrix=xt.eye(3), last=None)
+    fused, x = xt.fuse(step), xt.ones(6)
+    fused(state, x)
+    assert fused.why(state, x).startswith("[late]")

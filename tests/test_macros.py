@@ -46,6 +46,7 @@ def stepwise(function: Any, *args: Any, **kwargs: Any) -> np.ndarray:
 
 CASES = {
     "layer_norm": lambda x, y, w: nn.layer_norm(x, w, w),
+    "rms_norm": lambda x, y, w: nn.rms_norm(x, w),
     "layer_norm without": lambda x, y, w: nn.layer_norm(x, eps=0.5),
     "batch_norm": lambda x, y, w: nn.batch_norm(x, w, w * w + 1.0, w, w),
     "softmax": lambda x, y, w: nn.softmax(x, axis=0),

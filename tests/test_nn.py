@@ -45,6 +45,7 @@ DEFINITIONS: dict[str, Callable[[Any], Any]] = {
     "softplus": lambda x: np.log(1 + np.exp(x)),
     "softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
     "log_softmax": lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True)),
+    "rms_norm": lambda x: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6),
     "layer_norm": lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5),
 }
 every_definition = pytest.mark.parametrize("name", DEFINITIONS)
@@ -447,6 +448,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.softplus(X, 0.0), ValueError, "softplus: beta must not be 0"),
     (lambda: nn.gelu(X, "fast"), ValueError, "gelu: approximate must be one of 'none', 'tanh', got 'fast'"),
     (lambda: nn.softmax(X, 2), IndexError, "softmax: axis"),
+    (lambda: nn.rms_norm(X, xt.ones(2)), ValueError, r"rms_norm: weight must have shape \(3,\), got \(2,\)"),
     (lambda: nn.layer_norm(X, xt.ones(2)), ValueError, r"layer_norm: weight must have shape \(3,\), got \(2,\)"),
     (lambda: nn.layer_norm(X, None, Y), ValueError, r"layer_norm: bias must have shape \(3,\), got \(2, 4\)"),
     (lambda: nn.layer_norm(X, eps=-1.0), ValueError, "layer_norm: eps must be between 0 and inf, got -1.0"),

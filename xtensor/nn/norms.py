@@ -19,7 +19,7 @@ from ..standard.statistical import size_along
 from ..tensor.face import Tensor
 from .checks import along, channel_axis, count_of, floating, per_channel, within
 
-__all__ = ["batch_norm", "group_norm", "layer_norm"]
+__all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
 
 def _back(g: tuple[Tensor | None, Tensor | None], y: tuple[Tensor, Tensor], axes: tuple[int, ...]) -> Tensor:
@@ -117,20 +117,40 @@ def layer_norm(
     floating, ValueError for other shapes, AxisError. Source: torch.nn.functional.layer_norm, whose normalized_shape
     is the shape along the last axes.
     """
-    x = floating(x, "layer_norm")
-    eps = within(eps, "layer_norm", "eps", 0, inf)
-    axes = tuple(sorted(as_axes(axis, x.ndim, "layer_norm")))
+    x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
+    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+
+
+@macro
+def rms_norm(
+    x: Tensor, /, weight: Tensor | None = None, *, axis: int | tuple[int, ...] = -1, eps: float = 1e-6
+) -> Tensor:
+    """Return x / sqrt(mean of x**2 + eps) * weight, with the mean along `axis`.
+
+    weight: of the shape that x has along those axes, in ascending order. Raises TypeError unless both are real
+    floating, ValueError for other shapes, AxisError. Source: Zhang and Sennrich, 2019; torch.nn.functional.rms_norm,
+    whose eps is that of the dtype unless it is given.
+    """
+    x, axes, eps, (weight,) = _along("rms_norm", x, axis, eps, weight=weight)
+    return _scaled(x / xt.sqrt(xt.mean(x * x, axis=axes, keepdims=True) + eps), weight, None)
+
+
+def _along(
+    function: str, x: Tensor, axis: int | tuple[int, ...], eps: float, **given: Tensor | None
+) -> tuple[Tensor, tuple[int, ...], float, list[Tensor | None]]:
+    """Return what is normalised, the axes in ascending order, eps, and parameters as they are multiplied with that."""
+    x, eps = floating(x, function), within(eps, function, "eps", 0, inf)
+    axes = tuple(sorted(as_axes(axis, x.ndim, function)))
     shape = tuple(x.shape[one] for one in axes)
     spread = tuple(n if one in axes else 1 for one, n in enumerate(x.shape))
 
     def parameter(value: Tensor | None, name: str) -> Tensor | None:
         if value is None:
             return None
-        value = per_channel(value, shape, "layer_norm", name)
+        value = per_channel(value, shape, function, name)
         return value if spread[-len(shape) :] == shape else xt.reshape(value, spread)
 
-    weight, bias = parameter(weight, "weight"), parameter(bias, "bias")
-    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+    return x, axes, eps, [parameter(value, name) for name, value in given.items()]
 
 
 def group_norm(

@@ -306,10 +306,12 @@ def rows_in_place(
     x: Array, y: Array, outputs: int, axes: Axes, lies: Lies, ending: Ending | None = None
 ) -> tuple[Strip, Array, Array, Axes, Ending | None] | None:
     """Return the form of a convolution whose registers of positions are read where they lie, where channels come first,
-    with views of its arrays; None where that is none, or rows are so short that many of them were in vain.
+    with views of its arrays; None where that is none, or rows are so short that many of them were in vain. Of many
+    channels registers of 64 bytes are: of 32, so many lines are read again for few outputs.
     """
     near = x.strides[-1] == y.strides[-1] == y.itemsize and axes[-1].stride == 1
-    if not (near and _are_inside(axes) and (lies.first or all(lies.turned))):
+    suits = lies.first or (all(lies.turned) and the_host().vector_bytes == 64)
+    if not (near and suits and _are_inside(axes)):
         return None
     x, y, axes, ending = _flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
     own, out = _first_form(y.dtype, outputs, 1, axes[-1], in_place=True), axes[-1].out

@@ -791,13 +791,20 @@ THIN = {
 
 @pytest.mark.parametrize("how", THIN.values(), ids=list(THIN))
 @pytest.mark.parametrize(("last", "deep"), [(False, 1), (True, 1), (True, 2), (True, 8), (False, 4)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_thin_groups_where_they_lie(how: dict[str, Any], last: bool, deep: int, dtype: str, monkeypatch: Any) -> None:
-    """Thin groups, and both gradients, are swept where arrays lie: what stands for others is not read, nor written."""
+@pytest.mark.parametrize(("dtype", "large"), [("float32", False), ("float64", False), ("float32", True)])
+def test_thin_groups_where_they_lie(
+    how: dict[str, Any], last: bool, deep: int, dtype: str, large: bool, monkeypatch: Any
+) -> None:
+    """Thin groups, and both gradients, are swept where arrays lie: what stands for others is not read, nor written; of
+    few channels and rows at a time, or as large arrays are.
+    """
     if (machine := compile_.host()) is None:
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
+    monkeypatch.setattr(channelwise, "CHANNELS_FETCHED", 0 if large else 1 << 40)
+    monkeypatch.setattr(channelwise, "CHANNELS_NEAR", (4096, 4096))
+    monkeypatch.setattr(channelwise, "CHANNELS_BAND", 1 << 14)
     swept = Mock(wraps=planes.shared)
     monkeypatch.setattr(channelwise if last else planes if deep == 1 else strips, "shared", swept)
     channels = 24 if deep > 1 else 37

@@ -18,7 +18,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.channels import Term, Thin, channels_kernel, channels_weights_kernel
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
-from ..plan.costs import CHANNELS_BAND, CHANNELS_NEAR, moving_seconds
+from ..plan.costs import CHANNELS_BAND, CHANNELS_FETCHED, CHANNELS_NEAR, moving_seconds
 from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, even, pays, readable, summing_dtype
@@ -32,18 +32,19 @@ WIDEST, LONGEST, BLOCK = 8, 64, 8
 # The most sums of a gradient in registers: of 32 bytes, of 64.
 MOST_SUMS = 12, 24
 
-# Outputs of a row whose products are added up before the next channels are.
-SEGMENT = 32
+# How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
+ROWS_AHEAD, SEGMENT = 2, 32
 
 
 class Rows(NamedTuple):
-    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, and the most rows of the
-    window that count for one.
+    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, the most rows of the
+    window that count for one, and how many of these are fetched for later.
     """
 
     tables: list[Array]
     number: int
     most: int
+    fetched: int
 
 
 def channels_of(
@@ -155,15 +156,15 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 class Sweep(NamedTuple):
     """What a kernel is told besides where arrays begin, and which part of them it goes over.
 
-    item: bytes of a number. near: band and own. columns: positions, size, start, x.step, y.step. images: elements of
-    one in x and y.
+    item: bytes of a number. near: band and own. columns: positions, size, start, x.step, y.step. blocks: and what
+    follows it. images: elements of one in x and y.
     """
 
     item: int
     rows: Rows
     near: tuple[int, int]
     columns: Shape
-    blocks: int
+    blocks: Shape
     images: tuple[int, int]
 
     def told(
@@ -176,7 +177,7 @@ class Sweep(NamedTuple):
             of_image = [Place(of, self.item * images.start * one) for of, one in zip((X, Y), self.images, strict=True)]
             tables = of_x, of_w, *(table + 8 * rows.start for table in by_row)
             counts = wide, len(rows), *self.near
-            last = *self.columns, self.blocks, len(images), *self.images
+            last = *self.columns, *self.blocks, len(images), *self.images
             calls.append((of_image[0], behind(w, n * apart), of_image[1], bias, *tables, *counts, *last))
         return calls
 
@@ -199,7 +200,8 @@ def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
         return None
     lanes = machine.vector_bytes // item
     found = _form(y.dtype.char, lanes, group, axes[-1], back) if group <= lanes else None
-    return found and found._replace(whole=prod(y.shape[1:3]) % lanes == 0)
+    fetches = x.nbytes + y.nbytes > CHANNELS_FETCHED
+    return found and found._replace(whole=prod(y.shape[1:3]) % lanes == 0, fetches=fetches)
 
 
 @lru_cache(256)
@@ -237,7 +239,11 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
     item = 4 if thin.char == "f" else 8
     rows = rows_under(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
     lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
-    near, blocks = _near(channels, rows.most, lengths[1], item, thin.lanes * item), max(SEGMENT // thin.outputs, 1)
+    near = rows.number, channels  # in the order that memory has, where much is read
+    if not thin.fetches:
+        near = _near(channels, rows.most, lengths[1], item, thin.lanes * item)
+    ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
+    blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
     return Sweep(item, rows, near, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
 
 
@@ -261,7 +267,8 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
         ws += [number * row for number, _ in found]
         firsts.append(len(xs))
     arrays = [np.array(table, np.int64) for table in (xs, ws, firsts, ys)]
-    return Rows(arrays, len(ys), int(max(np.diff(firsts))))
+    fetched = 1 if back or not axes else min(axes[-1].stride, len(windows))
+    return Rows(arrays, len(ys), int(max(np.diff(firsts))), fetched)
 
 
 def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:

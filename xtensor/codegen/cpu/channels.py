@@ -25,11 +25,12 @@ from .sweeping import OUTSIDE, Sweeping
 #   y.rows          of each row of outputs: where it lies
 #   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
 #   band, own       how many rows of outputs, and of these how many channels, are made before the next ones
+#   fetched         how many of the rows of the window, the last ones, are fetched so far ahead
 #   blocks          how many of them, of a row, the gradient adds up before the next channels
 POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows")
 NUMBERS = (
     *("channels", "row.count", "band", "own", "positions", "size", "start", "x.step", "y.step"),
-    *("blocks", "images", "x.image", "y.image"),
+    *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
 
 # The sums of a gradient that take turns at least, so that none waits for the one before.
@@ -48,6 +49,7 @@ class Thin(NamedTuple):
     """What code is made for: groups of so many channels, a power of two, and as many outputs.
 
     terms: of a block. advance: columns of the input from one block to the next. whole: whether channels fill registers.
+    fetches: whether lines are fetched for later rows, as pays where arrays do not stay in the caches.
     """
 
     char: str
@@ -56,6 +58,7 @@ class Thin(NamedTuple):
     terms: tuple[Term, ...]
     advance: int
     whole: bool = False
+    fetches: bool = False
 
     @property
     def outputs(self) -> int:
@@ -117,6 +120,7 @@ class _Text(Sweeping):
         """Yield what is done for a row of outputs."""
         yield from self.words("%r", "firsts", "y.rows")
         yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
+        yield "  %fetches = sub i64 %last, %fetched"
         yield f"  %y.r = getelementptr {self.kind}, ptr %y.n, i64 %y.rows.this"
         yield from self._columns_of_row()
 
@@ -212,6 +216,28 @@ class _Text(Sweeping):
         for p in range(1, self.thin.outputs):
             yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
 
+    def _fetch(self, first: str, before: str, *others: str) -> Iterator[str]:
+        """Yield the loop that has what lies under a block fetched for later, in rows of the window from a first one on.
+
+        others: where as much as the block has is fetched too. Ends in the block %fetch.done.
+        """
+        yield f"  br label %fetch\nfetch:\n  %fetch.e = phi i64 [{first}, %{before}], [%fetch.e.n, %fetch.row]"
+        yield "  %fetch.more = icmp slt i64 %fetch.e, %last\n  br i1 %fetch.more, label %fetch.row, label %fetch.done"
+        yield "fetch.row:\n  %fetch.e.n = add i64 %fetch.e, 1"
+        yield from self.words("%fetch.e", "x.rows", way="fetch.")
+        yield f"  %fetch.row.at = getelementptr {self.kind}, ptr %x.block, i64 %fetch.x.rows.this"
+        yield from self._fetch_from("x", "%fetch.row.at", self.thin.advance)
+        for start in others:
+            yield from self._fetch_from("y", start, self.thin.outputs)
+        yield "  br label %fetch\nfetch.done:"
+
+    def _fetch_from(self, name: str, start: str, count: int, *, writes: bool = False) -> Iterator[str]:
+        """Yield what has columns of x or y fetched, rows ahead; writes: in order to be written."""
+        yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
+        for n in range(count):
+            yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 {int(writes)}, i32 3, i32 1)"
+            yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
+
     def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
         """Yield the lines that say where weights lie: %name."""
         yield f"  {name}.far = mul i64 %channels, {element * self.thin.group + channel}"
@@ -230,6 +256,9 @@ class _Outputs(_Text):
         yield _masked_load(self.form, "%bias.c", "%bias.at", self.mask)
         yield from self._fitting("%positions")
         yield from self._outputs_at()
+        if self.thin.fetches:
+            yield from self._fetch_from("y", "%to0", self.thin.outputs, writes=True)
+            yield from self._fetch("%fetches", "some")
         yield "  br i1 %fits, label %whole.block, label %part"
         for way, label in (("all", "whole.block"), ("part", "part")):
             yield f"{label}:\n  br label %{way}.row\n{way}.row:"
@@ -295,6 +324,8 @@ class _Weights(_Text):
     def _of_window(self) -> Iterator[str]:
         """Yield what is done for a row of the window."""
         yield from self.words("%e", "x.rows", "w.rows")
+        yield "  %e.on = add i64 %e, 1\n  %is.last = icmp eq i64 %e.on, %last"
+        yield "  %fetches.now = select i1 %is.last, i64 %fetches, i64 %last"
         names = [self._named(of) for of in self.sums]
         carried = [(name, self.vector, "zeroinitializer", f"%{name}.n") for name in names]
         starts = "%segment.p", "%segment.col", "%segment.y"
@@ -304,6 +335,8 @@ class _Weights(_Text):
     def _block(self) -> Iterator[str]:
         yield from self._fitting("%end")
         yield from self._outputs_at()
+        if self.thin.fetches:
+            yield from self._fetch("%fetches.now", "block", "%to0")
         yield "  br i1 %fits, label %all, label %border\nborder:\n  br i1 %in.all, label %part, label %few"
         whole = {way: self._whole(way) for way in ("all", "part")}
         for lines, _ in whole.values():

@@ -225,6 +225,17 @@ CASES = [
         for count in (0, 1, 2)
         for eps in (1e-5, 0.1)
     ],
+    *[
+        Case(
+            f"rms_norm {shape} {count} {eps}",
+            lambda x, *rest, axes=axes, eps=eps: nn.rms_norm(x, *rest, axis=axes, eps=eps),
+            lambda x, *rest, shape=shape, eps=eps: F.rms_norm(x, shape, *rest, eps=eps),
+            (X3, positive(*shape))[: count + 1],
+        )
+        for shape, axes in (((5,), -1), ((4, 5), (1, 2)))
+        for count in (0, 1)
+        for eps in (1e-6, 0.1)
+    ],
     Case(
         "layer_norm of a middle axis",
         lambda x, w, b: nn.layer_norm(x, w, b, axis=1),

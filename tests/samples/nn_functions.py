@@ -57,6 +57,8 @@ SAMPLES = [
     nn("log_softmax", IMAGES, note="axes", axis=(0, 2)),
     nn("logsumexp", IMAGES, note="axes", axis=(0, 2)),
     Sample("nn.logsumexp", along_axis(1), (IMAGES,), "keepdims"),
+    nn("rms_norm", X, positive(4), note="scaled"),
+    nn("rms_norm", IMAGES, positive(4, 3), note="axes", axis=(1, 2), eps=0.1),
     nn("layer_norm", X, positive(4), normal(4), note="scaled"),
     nn("layer_norm", IMAGES, positive(4, 3), note="axes", axis=(1, 2), eps=0.1),
     nn("layer_norm", IMAGES, positive(4), normal(4), note="middle axis", axis=1),

@@ -21,7 +21,7 @@ from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import CHANNELS_BAND, CHANNELS_FETCHED, CHANNELS_NEAR, moving_seconds
 from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
-from .contraction import LANES, Array, even, pays, readable, summing_dtype
+from .contraction import LANES, Array, even, pays, readable, summing_dtype, zeros
 from .panels import matrix, offsets
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
@@ -129,7 +129,7 @@ class ChannelSums:
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
-        totals: Array = np.zeros((len(self._parts), *self._shape), w.dtype)
+        totals = zeros((len(self._parts), *self._shape), w.dtype)
         self._launches.run(x, totals, y, bias)
         w[...] = np.add.reduce(totals).transpose(self._order)
 

@@ -252,6 +252,13 @@ def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     return np.ndarray(shape, dtype, CPU.allocate(nbytes))
 
 
+def zeros(shape: Shape, dtype: DType) -> Array:
+    """Return zeros in memory that was used before and begins with a register: others lie across lines of the caches."""
+    found: Array = np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
+    found.fill(0)
+    return found
+
+
 def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, result_last: bool) -> Array:
     """Return an unset batch that is made from another one, x, and lies in memory as `result_strides` has it.
 

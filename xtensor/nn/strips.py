@@ -43,7 +43,7 @@ from ..plan.costs import (
 from ..run.joined import Ending
 from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
-from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype
+from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype, zeros
 from .panels import matrix, offsets, panels
 from .windows import Axes, Axis, phases_back
 
@@ -248,9 +248,8 @@ class StripSums:
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
         dtype = self._sweep.y.dtype
-        totals: Array = np.zeros(self._shape, dtype)
-        beside: Array = np.zeros(min(threads.count(), self._most) * self._beside, dtype)
-        self._launches.run(x, totals, y, beside if beside.size else None)
+        totals, count = zeros(self._shape, dtype), min(threads.count(), self._most) * self._beside
+        self._launches.run(x, totals, y, zeros((count,), dtype) if count else None)
         _, groups, _, outputs = self._shape
         whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], self._channels, outputs)
         w[...] = np.moveaxis(whole, (-1, -2), (1, 2))

@@ -115,7 +115,8 @@ class Resumed(NamedTuple):
 
     spans: how far operands, what the program reads besides, and results reach before and behind where they begin;
     results: how many of these are results; target: which of them sums are added up in. slots: what code is told of
-    arrays that begin at 0; where: the columns that say where.
+    arrays that begin at 0; where: the columns that say where. odd: the bits of addresses that are 0 where arrays are
+    aligned.
     """
 
     going: Going

@@ -497,13 +497,14 @@ def _joined(joint: Joint, base: int, ready: list[Resumed], run: Run) -> None:
     """Run a contraction and what goes on from it. ready: what does it again, as soon as that is known."""
     operands, others, scalars, results = [[base + number for number in numbers] for numbers in joint.numbers]
     given = [run.operand(number) for number in scalars]
-    if ready:
+    if ready:  # and so it stays, whatever other threads do
         places = [run.blob(number).address for number in (*operands, *others, *results)]
         if ready[0](places, joint.words(given)):
             return
     one, two, made = [[run.operand(number) for number in numbers] for numbers in (operands, others, results)]
     found = joint.run(one, two, given, made)
-    ready[:] = [] if found is None else [found]
+    if found is not None:
+        ready[:] = [found]
 
 
 def _interpreted(kernel: Kernel, shape: Shape, base: int, run: Run) -> None:

@@ -150,6 +150,17 @@ def test_sigmoid_and_softplus_keep_relative_accuracy() -> None:
     np.testing.assert_allclose(nn.log_sigmoid(xt.asarray(-x[2:])).numpy(), [-float(v) for v in logs], rtol=1e-15)
 
 
+def test_norms_of_halves() -> None:
+    """Squares of numbers that are large or small for float16, as PyTorch has them."""
+    for size in (300.0, 1e-5, 1.0):
+        x = np.full((2, 64), size, np.float16)
+        x[:, ::2] *= -1
+        for norm in (nn.rms_norm, nn.layer_norm):
+            got = norm(xt.asarray(x), eps=1e-12).numpy()
+            assert got.dtype == np.float16
+            np.testing.assert_allclose(got.astype(float), np.sign(x), atol=0.02)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_layer_norm_far_from_zero(dtype: Any) -> None:
     """The variance is that of distances from the mean: an offset costs the digits it takes, not their square."""

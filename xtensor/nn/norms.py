@@ -9,7 +9,7 @@ from math import inf, sqrt
 
 from ..autograd.rules import xt
 from ..autograd.tape import OFF, differentiable, recording
-from ..base.dtypes import REAL_FLOATING
+from ..base.dtypes import REAL_FLOATING, float16
 from ..base.errors import expected
 from ..base.layout import as_axes
 from ..calls.compositions import macro
@@ -118,7 +118,7 @@ def layer_norm(
     is the shape along the last axes.
     """
     x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
-    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+    return _scaled(xt.astype(_standardised(_wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
 
 
 @macro
@@ -132,7 +132,14 @@ def rms_norm(
     whose eps is that of the dtype unless it is given.
     """
     x, axes, eps, (weight,) = _along("rms_norm", x, axis, eps, weight=weight)
-    return _scaled(x / xt.sqrt(xt.mean(x * x, axis=axes, keepdims=True) + eps), weight, None)
+    wide = _wide(x)
+    found = wide / xt.sqrt(xt.mean(wide * wide, axis=axes, keepdims=True) + eps)
+    return _scaled(xt.astype(found, x.dtype, copy=False), weight, None)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Return x in a dtype that has room for the squares of its elements: float32 for float16."""
+    return xt.astype(x, xt.float32) if x.dtype == float16 else x
 
 
 def _along(

@@ -115,8 +115,8 @@ class Resumed(NamedTuple):
 
     spans: how far operands, what the program reads besides, and results reach before and behind where they begin;
     results: how many of these are results; target: which of them sums are added up in. slots: what code is told of
-    arrays that begin at 0; where: the columns that say where. odd: the bits of addresses that are 0 where arrays are
-    aligned.
+    arrays that begin at 0; where: the columns that say where. odd: of each array the bits of its address that are 0
+    where it is aligned.
     """
 
     going: Going
@@ -125,13 +125,13 @@ class Resumed(NamedTuple):
     target: int
     slots: Array
     where: list[int]
-    odd: int
+    odd: list[int]
 
     def __call__(self, places: Sequence[int], words: Sequence[int]) -> bool:
         """Do it where arrays begin at places, with the words of scalars; return whether that was done."""
         reach = [(place + low, place + high) for place, (low, high) in zip(places, self.spans, strict=True)]
         shares = any([a < d and c < b for a, b in reach[-self.results :] for c, d in reach[: -self.results]])
-        if shares or any([place & self.odd for place in places]):
+        if shares or any([place & bits for place, bits in zip(places, self.odd, strict=True)]):
             return False
         slots, first = self.slots.copy(), len(places) - len(self.where)
         slots[:, self.where] += places[first:]
@@ -184,7 +184,7 @@ class Joint(NamedTuple):
         slots[:, where] -= given
         arrays = *operands, *others, *results
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
-        odd = results[0].itemsize - 1
+        odd = [one.itemsize - 1 for one in arrays]
         return Resumed(going, spans, len(results), self.place - inputs, slots, where, odd)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:

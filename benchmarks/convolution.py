@@ -21,6 +21,8 @@ from .measure import Times, print_table, repeated, take_turns, warmed
 from .progress import progress
 from .report import BUSY
 
+# Seconds before each measurement: PyTorch's threads spin for 5 to 7 ms after a call, on the cores that others want.
+PAUSE = 0.02
 LAYOUTS = ("NCHW", "NHWC")
 WHAT = ("forward", "data", "weights")
 
@@ -126,7 +128,7 @@ def row_followed(layer: Layer, layout: str, quick: bool, busy: bool) -> list[str
     """
     calls = followed(layer, layout)
     least = {name: warmed(call, 0.01 if quick or busy else 0.1) for name, call in calls.items()}
-    turns = {name: repeated(call, least[name], pause=0.02) for name, call in calls.items()}
+    turns = {name: repeated(call, least[name], pause=PAUSE) for name, call in calls.items()}
     if busy:
         turns = {name: partial(thread_seconds, call) for name, call in calls.items()}
     times = {name: one.least for name, one in take_turns(turns, 2 if quick else 15).items()}
@@ -184,7 +186,7 @@ def rates(layer: Layer, quick: bool, busy: bool) -> tuple[float, Rates]:
     if busy and find_spec("torch"):
         import_module("torch").set_num_threads(1)
     least = {name: warmed(call, 0.01 if quick or busy else 0.1) for name, call in calls.items()}
-    turns = {name: repeated(call, least[name], pause=0.02) for name, call in calls.items()}
+    turns = {name: repeated(call, least[name], pause=PAUSE) for name, call in calls.items()}
     if busy:
         turns = {name: partial(thread_seconds, call) for name, call in calls.items()}
     times = take_turns(turns, 2 if quick else 9)

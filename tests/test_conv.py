@@ -74,7 +74,7 @@ def by_products(monkeypatch: Any, seed: int) -> Mock:
     monkeypatch.setattr(strip_products, "POSITIONS", 4 << (seed % 4))
     monkeypatch.setattr(strips, "FEW", 0)
     monkeypatch.setattr(strips, "GROUPED", 0)
-    monkeypatch.setattr(strips, "IN_VAIN", 0)  # no rows are read where they lie
+    monkeypatch.setattr(strips, "IN_PLACE_WASTE", 0)  # no rows are read where they lie
     kernel = Mock(wraps=strip_products.products_kernel)
     monkeypatch.setattr(strip_products, "products_kernel", kernel)
     return kernel

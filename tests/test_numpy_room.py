@@ -234,7 +234,7 @@ def test_the_list_of_written_arguments_is_numpys() -> None:
 
 @pytest.mark.parametrize("call", [np.spacing, np.i0, np.roots, np.sort_complex])
 def test_a_gradient_through_the_library_is_refused(call: Callable[..., Any]) -> None:
-    """Going back raises, and names the function; forward nothing is in the way."""
+    """Launcher back raises, and names the function; forward nothing is in the way."""
     x = xt.asarray([1.0, 2.5, 4.0], requires_grad=True)
     y = np.sum(np.abs(call(x)))
     with pytest.raises(NotImplementedError, match=r"^(spacing|i0|roots|sort_complex): no derivative"):

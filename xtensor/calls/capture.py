@@ -353,7 +353,7 @@ class Fused(Dispatched, Generic[P, R]):
         if known.reason != DISTURBED and not disturbed and not is_lost:
             self._remember(signature, known)
         if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
-            self._count(() if traced is None else traced.chosen)
+            self._note_counter(() if traced is None else traced.chosen)
         if self._strict and known.reason:
             raise RuntimeError(expected("fuse", f"{self!r}, which is strict,", "be captured", known.reason))
         return cast(R, result)
@@ -422,7 +422,7 @@ class Fused(Dispatched, Generic[P, R]):
             self._indexes = True
             self._fixed.difference_update(chosen)
 
-    def _count(self, chosen: Sequence[int]) -> None:
+    def _note_counter(self, chosen: Sequence[int]) -> None:
         """Take note that a function changes a number that it reads: its calls come to many values."""
         if chosen and self._of_values < MOST_VALUES:
             self._tell_indices(chosen, MOST_VALUES)

@@ -23,7 +23,7 @@ from ..devices import Device, device_of, library_of
 from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
-from ..run.joined import Ending, Going
+from ..run.joined import Ending, Launcher
 from ..run.launches import Begun, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
@@ -176,8 +176,8 @@ class Computed(partial[Array]):
         run_at = getattr(known(_kind(wanted, plan, x, w, y, bias)), "run_at", None)
         return None if run_at is None else Begun(run_at, (*order, 3 if rest else None), result.itemsize - 1)
 
-    def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Going, Array] | None:
-        """Return what made outputs and what followed, of arrays that lie alike (see `Contraction.known`)."""
+    def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Launcher, Array] | None:
+        """Return the launcher of what made outputs and what followed, and its slots (see `Contraction.known`)."""
         if self.func is not compute_outputs or type(operands[0]) is not np.ndarray:
             return None
         (plan, *_), (x, w, *rest) = self.args, operands
@@ -185,11 +185,11 @@ class Computed(partial[Array]):
         own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
         found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
 
-        def going(places: Sequence[int], target: int, slots: int) -> None:
+        def launch(places: Sequence[int], target: int, slots: int) -> None:
             one, other, *more = places
             cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots))
 
-        return (going, own.slots_of(y.shape[1])) if isinstance(found, Launches) else None
+        return (launch, own.slots_of(y.shape[1])) if isinstance(found, Launches) else None
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:

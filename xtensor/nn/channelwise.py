@@ -156,7 +156,7 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 class Sweep(NamedTuple):
     """What a kernel is told besides where arrays begin, and which part of them it goes over.
 
-    item: bytes of a number. near: band and own. columns: positions, size, start, x.step, y.step. blocks: and what
+    item: bytes of a number. near: band and chunk. columns: positions, size, start, x.step, y.step. blocks: and what
     follows it. images: elements of one in x and y.
     """
 

@@ -88,7 +88,7 @@ class Pending:
         self._compute(plan, ending, *operands)
 
     def known(self, operands: Sequence[Array], ending: Ending, plan: Any) -> Any:
-        """Return what did that, and its slots; see `Contraction.known`."""
+        """Return the launcher of what did that, and its slots; see `Contraction.known`."""
         return getattr(self.bound(plan), "known", lambda *_: None)(operands, ending)
 
 

@@ -27,10 +27,10 @@ from ..plan.costs import (
     FARTHEST,
     FEW,
     GROUPED,
-    IN_VAIN,
+    IN_PLACE_REGISTERS,
+    IN_PLACE_WASTE,
     NEAR_BYTES,
     OUTPUT_REGISTERS,
-    PLACED_REGISTERS,
     PRODUCT_SECONDS,
     REGISTERS_THERE,
     ROOM_BYTES,
@@ -314,7 +314,7 @@ def rows_in_place(
         return None
     x, y, axes, ending = _flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
     own, out = _first_form(y.dtype, outputs, 1, axes[-1], in_place=True), axes[-1].out
-    if out < own.registers * own.lanes or -(-out // own.lanes) * own.lanes > IN_VAIN * out:
+    if out < own.registers * own.lanes or -(-out // own.lanes) * own.lanes > IN_PLACE_WASTE * out:
         return None
     return own, x, y, axes, ending
 
@@ -394,7 +394,7 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place:
         whole, left = divmod(needed, number)
         return (whole * taken(number, block) + (left > 0) * taken(left, block)) * -(-outputs // block)
 
-    wide = PLACED_REGISTERS if in_place else 7
+    wide = IN_PLACE_REGISTERS if in_place else 7
     sizes = [(number, block) for number in range(1, wide + 1) for block in range(1, most // number + 1)]
     there = REGISTERS_THERE[lanes * dtype.itemsize == 64] - 1  # a factor
     number, block = min((size for size in sizes if prod(size) + min(size) <= there), key=cost)

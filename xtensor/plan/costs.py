@@ -374,7 +374,7 @@ NEAR_BYTES = 1 << 13
 # Of convolutions that read registers of positions where they lie: the most of these at a time, and how many times as
 # many positions as there are may be computed. (1x1 layers of 56 x 56 take .82 to .93 of the time of packed products;
 # with AVX2 1.0, and of 14 x 14 1.3.)
-PLACED_REGISTERS, IN_VAIN = 2, 1.2
+IN_PLACE_REGISTERS, IN_PLACE_WASTE = 2, 1.2
 
 # Bytes under a row of outputs, of channels that come last in thin groups, that stay in the nearest cache for the next
 # row, by whether registers are of 64 bytes; and in the next cache, of all channels, for some rows.

@@ -121,8 +121,10 @@ class _Cut:
         kernels = tuple(self._kernel(members[group]) for group in order)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         reducing = [kernel for kernel in kernels if kernel.program.reductions]
-        alone = len(kernels) < 2 or not reducing or any(kernel.direct is not None for kernel in kernels)
-        rows, lead = (0 if alone else find(kernels, reducing, self.values) for find in (_common_rows, _common_columns))
+        rows = lead = 0
+        if len(kernels) > 1 and reducing and all(kernel.direct is None for kernel in kernels):
+            rows = _common_rows(kernels, reducing, self.values)
+            lead = _common_columns(kernels, reducing, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
         endings = self._endings(order, kernels)
         last = last_uses(kernels, self.trace, self.trace.kept)

@@ -36,8 +36,8 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 CHANNELS = "channels"
 
 
-# What is told where operands begin, the target, and slots.
-Going = Callable[[Sequence[int], int, int], None]
+# Launches machine code that is told where operands begin, the target, and slots.
+Launcher = Callable[[Sequence[int], int, int], None]
 
 
 class Contraction(Protocol):
@@ -59,9 +59,9 @@ class Contraction(Protocol):
         """Compute it and what follows, into the arrays of `ending`."""
         ...
 
-    def known(self, operands: Sequence[Array], ending: Ending, **params: Any) -> tuple[Going, Array] | None:
-        """Return what did that for arrays that lie like these, and the slots that it was told; None where it is known
-        of none.
+    def known(self, operands: Sequence[Array], ending: Ending, **params: Any) -> tuple[Launcher, Array] | None:
+        """Return the launcher of what did that for arrays that lie like these, and the slots that it was told; None
+        where there is none.
         """
         ...
 
@@ -110,16 +110,16 @@ class Ending(NamedTuple):
         interpret.evaluate_all(program, self.target.shape, inputs, self.scalars, outputs)
 
 
-class Resumed(NamedTuple):
-    """What does a joint again on arrays that lie alike, but for where they begin, and for scalars.
+class Relaunch(NamedTuple):
+    """A joint that is launched again, on arrays that lie alike: told where these begin, and scalars.
 
-    spans: how far operands, what the program reads besides, and results reach before and behind where they begin;
-    results: how many of these are results; target: which of them sums are added up in. slots: what code is told of
-    arrays that begin at 0; where: the columns that say where. odd: of each array the bits of its address that are 0
-    where it is aligned.
+    launcher: of the machine code. spans: how far operands, what the program reads besides, and results reach before and
+    behind where they begin; results: how many of these are results; target: which of them sums are added up in. slots:
+    what code is told of arrays that begin at 0; where: the columns that say where. odd: of each array the bits of its
+    address that are 0 where it is aligned.
     """
 
-    going: Going
+    launcher: Launcher
     spans: list[tuple[int, int]]
     results: int
     target: int
@@ -136,7 +136,7 @@ class Resumed(NamedTuple):
         slots, first = self.slots.copy(), len(places) - len(self.where)
         slots[:, self.where] += places[first:]
         slots[:, slots.shape[1] - len(words) :] = words
-        self.going(places[:first], places[self.target - self.results], address(slots))
+        self.launcher(places[:first], places[self.target - self.results], address(slots))
         return True
 
 
@@ -155,7 +155,7 @@ class Joint(NamedTuple):
 
     def run(
         self, operands: Sequence[Array], others: Sequence[Array], scalars: Sequence[Any], results: Sequence[Array]
-    ) -> Resumed | None:
+    ) -> Relaunch | None:
         """Write the results, and return what does it again, None where nothing does; while sums are added up nothing
         else may lie in their memory.
         """
@@ -168,24 +168,24 @@ class Joint(NamedTuple):
         for target, result in zip(targets, results, strict=True):
             if target is not result:
                 result[...] = target
-        return self._resumed(operands, others, ending, results)
+        return self._relaunch(operands, others, ending, results)
 
-    def _resumed(
+    def _relaunch(
         self, operands: Sequence[Array], others: Sequence[Array], ending: Ending, results: Sequence[Array]
-    ) -> Resumed | None:
+    ) -> Relaunch | None:
         """Return what does again what was done; None where that is not known, or arrays were copied on the way."""
         find, inputs = getattr(self.op, "known", None), len(self.finish.program.inputs)
         found = None if find is None else find(operands, ending, **self.params)
         given = [*map(address, (*others, *results))]
         if found is None or given != [address(one) for one in ending.arrays if one is not None]:
             return None
-        going, slots = found
+        launcher, slots = found
         where = [at for at, one in enumerate(ending.arrays) if one is not None]
         slots[:, where] -= given
         arrays = *operands, *others, *results
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
         odd = [one.itemsize - 1 for one in arrays]
-        return Resumed(going, spans, len(results), self.place - inputs, slots, where, odd)
+        return Relaunch(launcher, spans, len(results), self.place - inputs, slots, where, odd)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:
         """Return the words of scalars."""

@@ -30,7 +30,7 @@ from . import cuda_segment, engines, interpret
 from .columns import ByColumns
 from .cuda_rows import ByRowsThere
 from .engines import CUDA, INTERPRET, JOINED, LLVM, Outline, outlined
-from .joined import Joint, Resumed
+from .joined import Joint, Relaunch
 from .native import WORD, Makes, Segment, packable, scalar_format, scalar_numbers
 from .rows import ByRows
 from .schedule import Blank, Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
@@ -493,7 +493,7 @@ def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
 
 
-def _joined(joint: Joint, base: int, ready: list[Resumed], run: Run) -> None:
+def _joined(joint: Joint, base: int, ready: list[Relaunch], run: Run) -> None:
     """Run a contraction and what goes on from it. ready: what does it again, as soon as that is known."""
     operands, others, scalars, results = [[base + number for number in numbers] for numbers in joint.numbers]
     given = [run.operand(number) for number in scalars]

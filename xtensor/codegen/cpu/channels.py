@@ -24,12 +24,12 @@ from .sweeping import OUTSIDE, Sweeping
 #   x.rows, w.rows  of those: where the row of the input lies, or OUTSIDE, and where that of the weights does
 #   y.rows          of each row of outputs: where it lies
 #   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
-#   band, own       how many rows of outputs, and of these how many channels, are made before the next ones
+#   band, chunk     how many rows of outputs, and of these how many channels, are made before the next ones
 #   fetched         how many of the rows of the window, the last ones, are fetched so far ahead
 #   blocks          how many of them, of a row, the gradient adds up before the next channels
 POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows")
 NUMBERS = (
-    *("channels", "row.count", "band", "own", "positions", "size", "start", "x.step", "y.step"),
+    *("channels", "row.count", "band", "chunk", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
 
@@ -109,11 +109,11 @@ class _Text(Sweeping):
         """
         yield "  %band.far = add i64 %band.first, %band"
         yield "  %band.end = call i64 @llvm.smin.i64(i64 %band.far, i64 %row.count)"
-        yield from self.loop("own.channels", "own.first", "%channels", self._own(), step="%own")
+        yield from self.loop("chunks", "chunk.first", "%channels", self._chunk(), step="%chunk")
 
-    def _own(self) -> Iterator[str]:
-        yield "  %own.far = add i64 %own.first, %own"
-        yield "  %own.end = call i64 @llvm.smin.i64(i64 %own.far, i64 %channels)"
+    def _chunk(self) -> Iterator[str]:
+        yield "  %chunk.far = add i64 %chunk.first, %chunk"
+        yield "  %chunk.end = call i64 @llvm.smin.i64(i64 %chunk.far, i64 %channels)"
         yield from self.loop("row", "r", "%band.end", self._row(), start="%band.first")
 
     def _row(self) -> Iterator[str]:
@@ -158,7 +158,7 @@ class _Text(Sweeping):
 
     def _channels(self, body: Iterator[str]) -> Iterator[str]:
         """Yield the loop over registers of channels, whose first is %c."""
-        return self.loop("some", "c", "%own.end", self._some(body), start="%own.first", step=self.lanes)
+        return self.loop("some", "c", "%chunk.end", self._some(body), start="%chunk.first", step=self.lanes)
 
     def _some(self, body: Iterator[str]) -> Iterator[str]:
         if not self.thin.whole:

@@ -38,9 +38,9 @@ def runs(monkeypatch: Any) -> Iterator[list[joined.Joint]]:
     found: list[joined.Joint] = []
     run = joined.Joint.run
 
-    def noted(self: joined.Joint, *given: Any) -> None:
+    def noted(self: joined.Joint, *given: Any, apart: bool) -> None:
         found.append(self)
-        run(self, *given)
+        run(self, *given, apart=apart)
 
     monkeypatch.setattr(joined.Joint, "run", noted)
     yield found

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..base.caches import make_room
 from ..base.dtypes import DType, promote
+from ..base.layout import Shape
 from ..codegen.cpu.compile import host
 from ..devices import Device, device_of, library_of
 from ..plan.costs import CONTRACTION_COMPILED
@@ -34,7 +35,7 @@ from .product_sums import are_many, product_sums_of
 from .shifted import weighted_sums
 from .strips import strip_sums_of
 from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
-from .windows import Axes, kernels, lies_last, outs, phases, sizes, volume
+from .windows import Axes, batched, kernels, lies_last, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -522,15 +523,35 @@ def _refuse(plan: Plan, work: int, channels: int, outputs: int, last: bool, resu
     return "" if can_end(plan.groups, channels, outputs // plan.groups, last) else "its sums lie apart"
 
 
+def _outputs(plan: Plan, operands: Sequence[Shape]) -> tuple[Shape, int]:
+    """Return the shape of outputs, and how many multiplications they are."""
+    x, w, *_ = operands
+    shape = batched(x[0], w[0], outs(plan.axes), plan.y_last)
+    return shape, prod(shape) * prod(w[1:])
+
+
+def _inputs(plan: Plan, operands: Sequence[Shape]) -> tuple[Shape, int]:
+    """Return the shape of inputs, and how many multiplications they are."""
+    results, w, *_ = operands
+    return batched(results[0], w[1] * plan.groups, sizes(plan.axes), plan.x_last), prod(results) * prod(w[1:])
+
+
 # What each of the functions writes.
 WANTED = {compute_outputs: cudnn.OUTPUTS, compute_inputs: cudnn.INPUTS, compute_weights: cudnn.WEIGHTS}
 
 OUTPUTS = Pending(
-    "conv", compute_outputs, lambda plan: plan.y_last, _refuse_outputs, Computed, partial(_words_there, cudnn.OUTPUTS)
+    "conv",
+    compute_outputs,
+    _outputs,
+    lambda plan: plan.y_last,
+    _refuse_outputs,
+    Computed,
+    partial(_words_there, cudnn.OUTPUTS),
 )
 INPUTS = Pending(
     "conv_transpose",
     compute_inputs,
+    _inputs,
     lambda plan: plan.x_last,
     _refuse_inputs,
     Computed,

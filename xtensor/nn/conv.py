@@ -7,7 +7,6 @@ weights, inputs from outputs and weights, weights from inputs and outputs.
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, Literal, get_args
 
 from ..autograd.rules import conjugate, xt
@@ -34,7 +33,6 @@ from .windows import (
     each,
     halves,
     is_plain,
-    outs,
     padding_of,
     sizes,
     spatial,
@@ -87,9 +85,8 @@ def conv(
     dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
     parameters do not fit, TypeError for booleans.
     """
-    kind = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "layout": layout}
-    more = {"padding_mode": padding_mode, "workspace_mb": workspace_mb, "algorithm": algorithm}
-    return _outputs(*_arguments(x, w, bias, **kind, **more))
+    kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
+    return _outputs(*_arguments(x, w, bias, kind, padding_mode))
 
 
 def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: Any) -> str:
@@ -101,7 +98,7 @@ def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: 
     >>> xt.nn.conv_algorithm(xt.ones((8, 64, 56, 56)), xt.ones((64, 64, 3, 3)), padding=2, dilation=2)
     'im2col: windows are 3x3, dilated'
     """
-    x, w, bias, plan = _arguments(x, w, bias, **kind)
+    x, w, bias, plan = _arguments(x, w, bias, *_kind(**kind))
     found, tensors = list[str](), (x, w) if bias is None else (x, w, bias)
 
     def run(*arrays: Array) -> Array:
@@ -112,10 +109,7 @@ def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: 
     return found[0]
 
 
-def _arguments(
-    x: Any,
-    w: Any,
-    bias: Any,
+def _kind(
     *,
     stride: Any = 1,
     padding: Any = 0,
@@ -125,9 +119,16 @@ def _arguments(
     padding_mode: Any = "zeros",
     workspace_mb: Any = None,
     algorithm: Any = "auto",
+) -> tuple[tuple[Any, ...], Any]:
+    """Return the keyword arguments of `conv` as `_arguments` takes them."""
+    return (stride, padding, dilation, groups, layout, workspace_mb, algorithm), padding_mode
+
+
+def _arguments(
+    x: Any, w: Any, bias: Any, kind: tuple[Any, ...], padding_mode: Any
 ) -> tuple[Tensor, Tensor, Tensor | None, Plan]:
     """Return the operands of `conv`, padded where that is not with zeros, and its plan."""
-    kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
+    stride, padding, dilation, groups, layout, workspace_mb, algorithm = kind
     key = None
     if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and is_plain(kind):
         key = (kind, *[None if one is None else (one.shape, one.dtype, one.device) for one in (x, w, bias)])
@@ -384,9 +385,7 @@ def _sum_beside(g: Tensor, last: bool) -> Tensor:
 )
 def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return outputs from inputs and weights."""
-    operands = (x, w) if bias is None else (x, w, bias)
-    shape = batched(x.shape[0], w.shape[0], outs(plan.axes), plan.y_last)
-    return OUTPUTS(operands, plan, shape, common(x, w, bias), prod(shape) * prod(w.shape[1:]))
+    return OUTPUTS((x, w) if bias is None else (x, w, bias), plan)
 
 
 @differentiable(
@@ -396,9 +395,7 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 )
 def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """Return inputs from outputs and weights: each output times its window, added up where windows lie."""
-    operands = (results, w) if bias is None else (results, w, bias)
-    shape = batched(results.shape[0], w.shape[1] * plan.groups, sizes(plan.axes), plan.x_last)
-    return INPUTS(operands, plan, shape, common(results, w, bias), results.size * prod(w.shape[1:]))
+    return INPUTS((results, w) if bias is None else (results, w, bias), plan)
 
 
 @differentiable(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from math import prod
+from typing import Any, NamedTuple
 
-from ..base.dtypes import DType
+from ..base.dtypes import DType, promote
 from ..base.layout import Shape
 from ..base.options import settings
 from ..calls.op import contraction_later
@@ -18,6 +19,9 @@ from ..tensor.face import Tensor
 from .contraction import Array, natively
 from .windows import follows, result_strides
 
+# Kinds of arguments whose results are remembered.
+KNOWN = 1024
+
 # Bytes of scratch that the smallest tiles need besides the weights, and columns that these may be padded by.
 SMALLEST_SCRATCH, PADDED_COLUMNS = 4 << 20, 80
 
@@ -25,8 +29,8 @@ SMALLEST_SCRATCH, PADDED_COLUMNS = 4 << 20, 80
 class Pending:
     """One of the functions that convolutions are made of, of native arrays and a plan.
 
-    compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending.
-    channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
+    compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending. result:
+    the shape of its result, and how many multiplications that is, from (plan, the operands' shapes). channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
     follows, from (plan, the operands' layouts, the result's). computed: what makes `compute` one of arrays alone.
     words_there: what computes it on another device than the CPU and why, "" where nothing is to be said, from (plan,
     the operands' layouts, the result's, the device).
@@ -39,6 +43,7 @@ class Pending:
         self,
         name: str,
         compute: Callable[..., Array],
+        result: Callable[[Any, Sequence[Shape]], tuple[Shape, int]],
         channels_last: Callable[[Any], bool],
         refuses: Callable[[Any, Sequence[Meta], Meta], str],
         computed: type[partial[Array]],
@@ -47,14 +52,13 @@ class Pending:
         self.name, self._computed, compute.__qualname__ = name, computed, name  # as schedules are described
         self._compute, self._channels_last, self._refuses = compute, channels_last, refuses
         self._words_there = words_there
+        self._expected = lru_cache(KNOWN)(partial(_expected, result))
 
-    def __call__(self, operands: tuple[Tensor, ...], plan: Any, shape: Shape, dtype: DType, work: int) -> Tensor:
-        """Return the function of some tensors, pending where what follows may be computed with it.
-
-        work: how many multiplications it is.
-        """
+    def __call__(self, operands: tuple[Tensor, ...], plan: Any) -> Tensor:
+        """Return the function of some tensors, pending where what follows may be computed with it."""
+        shape, dtype, work, is_certain = self._expected(plan, tuple([(one.shape, one.dtype) for one in operands]))
         later = None
-        if (work >= CONTRACTION_WAITS or settings().lazy == "always") and is_certain(operands, plan):
+        if is_certain and (work >= CONTRACTION_WAITS or settings().lazy == "always"):
             later = contraction_later(self, operands, {"plan": plan}, shape, dtype, work)
         return natively(plan.function, operands, self.bound(plan)) if later is None else later
 
@@ -92,12 +96,28 @@ class Pending:
         return getattr(self.bound(plan), "known", lambda *_: None)(operands, ending)
 
 
-def is_certain(operands: Sequence[Tensor], plan: Any) -> bool:
-    """Return whether the workspace is large enough in any case, so that no error is due at the call."""
-    x, w, *_ = operands
-    size = max([one.itemsize if one.dtype.kind == "f" else 16 for one in operands])
-    reach = x.shape[-1 if plan.x_last else 1]
+class Expected(NamedTuple):
+    """What a function comes to. work: its multiplications; is_certain: whether the workspace is large enough in any
+    case, so that no error is due at the call.
+    """
+
+    shape: Shape
+    dtype: DType
+    work: int
+    is_certain: bool
+
+
+def _expected(
+    result: Callable[[Any, Sequence[Shape]], tuple[Shape, int]], plan: Any, operands: Sequence[tuple[Shape, DType]]
+) -> Expected:
+    """Return what a function of operands of such shapes and dtypes comes to; result: as `Pending` is told."""
+    shapes, dtypes = zip(*operands, strict=True)
+    shape, work = result(plan, shapes)
+    x, w = shapes[:2]
+    size = max([one.itemsize if one.kind == "f" else 16 for one in dtypes])
+    reach = x[-1 if plan.x_last else 1]
     for axis in plan.axes:
         reach *= axis.span
-    padded = w.size + w.size // max(w.shape[0] // plan.groups, 1) * PADDED_COLUMNS
-    return bool(size * (padded + reach) + SMALLEST_SCRATCH <= plan.budget)
+    padded = prod(w) + prod(w) // max(w[0] // plan.groups, 1) * PADDED_COLUMNS
+    is_certain = size * (padded + reach) + SMALLEST_SCRATCH <= plan.budget
+    return Expected(shape, promote(*dtypes), work, is_certain)

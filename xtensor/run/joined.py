@@ -6,6 +6,7 @@ the contraction's own result would, the others have one number for each channel,
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import ceil, prod
@@ -114,30 +115,36 @@ class Relaunch(NamedTuple):
     """A joint that is launched again, on arrays that lie alike: told where these begin, and scalars.
 
     launcher: of the machine code. spans: how far operands, what the program reads besides, and results reach before and
-    behind where they begin; results: how many of these are results; target: which of them sums are added up in. slots:
-    what code is told of arrays that begin at 0; where: the columns that say where. odd: of each array the bits of its
-    address that are 0 where it is aligned.
+    behind where they begin, empty where no result shares memory with anything; results: how many of these are results;
+    target: which of them sums are added up in. slots: what code is told of each group's arrays: which of them it is,
+    and how far it lies behind where that begins. odd: of each array the bits of its address that are 0 where it is
+    aligned.
     """
 
     launcher: Launcher
-    spans: list[tuple[int, int]]
+    operands: int
+    spans: Sequence[tuple[int, int]]
     results: int
     target: int
-    slots: Array
-    where: list[int]
-    odd: list[int]
+    slots: Sequence[Sequence[tuple[int, int]]]
+    odd: Sequence[int]
 
     def __call__(self, places: Sequence[int], words: Sequence[int]) -> bool:
         """Do it where arrays begin at places, with the words of scalars; return whether that was done."""
-        reach = [(place + low, place + high) for place, (low, high) in zip(places, self.spans, strict=True)]
-        shares = any([a < d and c < b for a, b in reach[-self.results :] for c, d in reach[: -self.results]])
-        if shares or any([place & bits for place, bits in zip(places, self.odd, strict=True)]):
+        for place, bits in zip(places, self.odd, strict=True):
+            if place & bits:
+                return False
+        if self.spans and self._shares(places):
             return False
-        slots, first = self.slots.copy(), len(places) - len(self.where)
-        slots[:, self.where] += places[first:]
-        slots[:, slots.shape[1] - len(words) :] = words
-        self.launcher(places[:first], places[self.target - self.results], address(slots))
+        told = (*places, 0)  # the sums lie nowhere
+        slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
+        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0])
         return True
+
+    def _shares(self, places: Sequence[int]) -> bool:
+        """Return whether a result shares memory with what is read."""
+        reach = [(place + low, place + high) for place, (low, high) in zip(places, self.spans, strict=True)]
+        return any([a < d and c < b for a, b in reach[-self.results :] for c, d in reach[: -self.results]])
 
 
 class Joint(NamedTuple):
@@ -154,10 +161,16 @@ class Joint(NamedTuple):
     numbers: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
     def run(
-        self, operands: Sequence[Array], others: Sequence[Array], scalars: Sequence[Any], results: Sequence[Array]
+        self,
+        operands: Sequence[Array],
+        others: Sequence[Array],
+        scalars: Sequence[Any],
+        results: Sequence[Array],
+        *,
+        apart: bool,
     ) -> Relaunch | None:
         """Write the results, and return what does it again, None where nothing does; while sums are added up nothing
-        else may lie in their memory.
+        else may lie in their memory. apart: whether that is so whatever arrays come.
         """
         shares = any([np.may_share_memory(one, result) for one in (*operands, *others) for result in results])
         targets = [np.empty_like(one) if shares or not one.flags.aligned else one for one in results]
@@ -168,24 +181,31 @@ class Joint(NamedTuple):
         for target, result in zip(targets, results, strict=True):
             if target is not result:
                 result[...] = target
-        return self._relaunch(operands, others, ending, results)
+        return self._relaunch(operands, others, ending, results, apart)
 
     def _relaunch(
-        self, operands: Sequence[Array], others: Sequence[Array], ending: Ending, results: Sequence[Array]
+        self,
+        operands: Sequence[Array],
+        others: Sequence[Array],
+        ending: Ending,
+        results: Sequence[Array],
+        apart: bool,
     ) -> Relaunch | None:
         """Return what does again what was done; None where that is not known, or arrays were copied on the way."""
         find, inputs = getattr(self.op, "known", None), len(self.finish.program.inputs)
         found = None if find is None else find(operands, ending, **self.params)
-        given = [*map(address, (*others, *results))]
-        if found is None or given != [address(one) for one in ending.arrays if one is not None]:
+        arrays = *operands, *others, *results
+        begins, first = list(map(address, arrays)), len(operands)
+        if found is None or begins[first:] != [address(one) for one in ending.arrays if one is not None]:
             return None
         launcher, slots = found
-        where = [at for at, one in enumerate(ending.arrays) if one is not None]
-        slots[:, where] -= given
-        arrays = *operands, *others, *results
+        numbers = iter(range(first, len(arrays)))
+        which = [len(arrays) if one is None else next(numbers) for one in ending.arrays]
+        told = [*begins, 0]
+        groups = [[(n, int(word) - told[n]) for n, word in zip(which, row, strict=False)] for row in slots]
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
-        odd = [one.itemsize - 1 for one in arrays]
-        return Relaunch(launcher, spans, len(results), self.place - inputs, slots, where, odd)
+        odd, place = [one.itemsize - 1 for one in arrays], self.place - inputs
+        return Relaunch(launcher, first, [] if apart else spans, len(results), place, groups, odd)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:
         """Return the words of scalars."""

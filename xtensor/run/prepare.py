@@ -421,9 +421,12 @@ class _Maker:
     def _enter_joined(self, place: int, kernel: Kernel, drops: list[int]) -> None:
         """Enter a contraction and the kernel that goes on from it as one."""
         (before, joint), work = self.outline.joined[place], self.work
-        run = partial(_joined, joint, self.base, [])
+        operands, others, _, results = joint.numbers
+        apart = all([number not in self.where for number in results])
+        made = self._made(results)
+        run = partial(_joined, joint, self.base, [self.where[n] for n in (*operands, *others, *results)], apart, [])
         task = Task(f"{work.task([before]).words}, {work.task([kernel]).words}", joint.moved_by(work))
-        self.builder.instruct(Blobwise(self._made(kernel.results), run, drops, LLVM, task))
+        self.builder.instruct(Blobwise(made, run, drops, LLVM, task))
 
     def _enter_direct(self, kernel: Kernel, drops: list[int]) -> None:
         """Enter a step that no loop computes."""
@@ -493,16 +496,20 @@ def _reshaped(native: Native, shape: Shape) -> Native:
     return packed_copy(native).reshape(shape)
 
 
-def _joined(joint: Joint, base: int, ready: list[Relaunch], run: Run) -> None:
-    """Run a contraction and what goes on from it. ready: what does it again, as soon as that is known."""
-    operands, others, scalars, results = [[base + number for number in numbers] for numbers in joint.numbers]
-    given = [run.operand(number) for number in scalars]
+def _joined(
+    joint: Joint, base: int, where: Sequence[tuple[int, int]], apart: bool, ready: list[Relaunch], run: Run
+) -> None:
+    """Run a contraction and what goes on from it. where: what tells of each array, a word of the run and bytes behind
+    that; apart: whether results share no memory with others; ready: what does it again, as soon as that is known.
+    """
+    scalars = [run.operand(base + number) for number in joint.numbers[2]]
     if ready:  # and so it stays, whatever other threads do
-        places = [run.blob(number).address for number in (*operands, *others, *results)]
-        if ready[0](places, joint.words(given)):
+        words = run.words
+        if ready[0]([words[word] + after for word, after in where], joint.words(scalars)):
             return
+    operands, others, _, results = [[base + number for number in numbers] for numbers in joint.numbers]
     one, two, made = [[run.operand(number) for number in numbers] for numbers in (operands, others, results)]
-    found = joint.run(one, two, given, made)
+    found = joint.run(one, two, scalars, made, apart=apart)
     if found is not None:
         ready[:] = [found]
 

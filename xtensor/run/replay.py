@@ -105,8 +105,8 @@ def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) ->
         return None
     plan, device = expression.plan, nodes[0].device
     direct = into is None and limits.engine == "auto" and device.backend is CPU
-    largest = max([prod(node.shape) * node.dtype.itemsize for node in nodes])
-    if direct and largest <= small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
+    is_small = direct and all([prod(node.shape) * node.dtype.itemsize <= small for node in nodes])
+    if is_small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
         return None
     placed = None if into is None else (expression.roots[0], into)
     return _over(expression.trace.of(values), plan, device, placed, limits)
@@ -165,13 +165,14 @@ def _calls_pay(planned: Planned, times: int) -> bool:
     chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
     if chosen or (into is not None and len(plan.kept) > 1):
         return False
-    largest = plan.largest(trace.values)
     if times:
+        largest = plan.largest(trace.values)
         seconds = calls_seconds(plan, largest, len(trace.arguments), 0)
         return seconds <= CALLED_SECONDS and times * seconds <= COMPILE_SECONDS
     if len(plan.schedules) < SEVERAL or key in plan.schedules:
         return False
-    if largest * sum([library_seconds(kernel.program) for kernel in plan.kernels]) > PREPARE_SECONDS:
+    seconds = plan.largest(trace.values) * sum([library_seconds(kernel.program) for kernel in plan.kernels])
+    if seconds > PREPARE_SECONDS:
         return False
     if len(plan.schedules) < WAYS:
         plan.schedules[key] = None

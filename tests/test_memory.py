@@ -513,7 +513,8 @@ def test_an_interrupt_when_the_lock_has_just_been_taken() -> None:
             raise KeyboardInterrupt
 
     lock = mine._lock
-    block = mine._take(4 * MIB)
+    waits, block = mine._take(4 * MIB), mine._take(4 * MIB)
+    mine.take_back(waits)  # a large block waits for the next call, and two are sorted in
     mine._lock = Interrupting(lock)
     with pytest.raises(KeyboardInterrupt):
         mine.take_back(block)

@@ -241,12 +241,16 @@ class Pool:
         """Put a block among the idle ones; the finalizers of owners call it.
 
         It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
-        the latest the next one, finds the block. A few small ones wait for that in any case.
+        the latest the next one, finds the block. A few small ones, or a large one, wait for that in any case.
         """
         block.since = monotonic()
         self._back.append(block)
-        if block.nbytes >= HUGE_PAGE or len(self._back) > WAITING:
+        if len(self._back) > 1 and (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) or self._exceeds(block):
             holding(self._lock, partial(self._alone, self._settle))
+
+    def _exceeds(self, block: Block) -> bool:
+        """Return whether idle blocks with this one are beyond the limit."""
+        return block.nbytes >= HUGE_PAGE and self._idle_bytes + block.nbytes > self.limit
 
     def stats(self) -> Stats:
         """Return what the pool holds and has done."""

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base import threads
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host, the_host
@@ -233,8 +232,8 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
 
 
 class StripSums:
-    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in, zeros at first.
-    seconds: an estimate for one thread; most: threads that there is room for.
+    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in. seconds: an
+    estimate for one thread; most: threads that there is room for.
     """
 
     def __init__(
@@ -242,14 +241,13 @@ class StripSums:
     ) -> None:
         self._code, self._sweep, self._channels, self._images = code, sweep, channels, images
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
-        self._beside, self._most = beside, most
-        self._launches = Launches([self._make], 4, seconds, most)
+        self._beside = beside
+        self._launches = Launches([self._make], 3, seconds, most)
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
         """Write the gradient into w."""
-        dtype = self._sweep.y.dtype
-        totals, count = zeros(self._shape, dtype), min(threads.count(), self._most) * self._beside
-        self._launches.run(x, totals, y, zeros((count,), dtype) if count else None)
+        totals = zeros(self._shape, self._sweep.y.dtype)
+        self._launches.run(x, totals, y)
         _, groups, _, outputs = self._shape
         whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], self._channels, outputs)
         w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
@@ -259,8 +257,9 @@ class StripSums:
         some = -(-groups // sheet.threads) if groups >= LANES else groups
         whole = range(sweep.strips.number), range(sweep.columns)
         parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
-        item = sweep.y.dtype.itemsize
-        given = Weights(Place(W), 0, Place(BIAS), groups * depth * outputs * item, self._beside * item)
+        dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
+        beside = rounded(self._beside * dtype.itemsize)
+        given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
         return [sweep.launch(self._code, parts, sheet, given)]
 
 

@@ -130,19 +130,26 @@ class _WeightsFirst(_Text):
         self.cells = [(t, b) for t in range(own.terms) for b in range(own.block)]
 
     def _group(self) -> Iterator[str]:
-        yield from super()._group()
         yield "  %number = mul i64 %depth, %outputs"
+        yield from self.loop("begin", "z", "%number", self._begun_sums(), step=self.lanes)
+        yield from super()._group()
         yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
 
+    def _begun_sums(self) -> Iterator[str]:
+        """Yield zeros for as many registers as there are lanes: each thread makes its own, in a cache near it."""
+        yield from self.far("sums.z", "%sums", "%z", self.lanes)
+        for lane in range(self.lanes):
+            yield f"  %sums.z{lane} = getelementptr {self.kind}, ptr %sums.z, i64 {lane * self.lanes}"
+            yield f"  store {self.vector} zeroinitializer, ptr %sums.z{lane}, align {self.form.itemsize}"
+
     def _across(self) -> Iterator[str]:
-        """Yield the sums of the lanes of as many registers, which become zeros again."""
+        """Yield the sums of the lanes of as many registers."""
         yield from self.far("sums.i", "%sums", "%i", self.lanes)
         names = []
         for lane in range(self.lanes):
             names.append(f"%across{lane}")
             yield f"  %sums.i{lane} = getelementptr {self.kind}, ptr %sums.i, i64 {lane * self.lanes}"
             yield f"  {names[-1]} = load {self.vector}, ptr %sums.i{lane}, align {self.form.itemsize}"
-            yield f"  store {self.vector} zeroinitializer, ptr %sums.i{lane}, align {self.form.itemsize}"
         while len(names) > 1:
             half = len(names) // 2
             for n in range(half):

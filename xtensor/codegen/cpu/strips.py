@@ -26,7 +26,7 @@ from .turning import transposed
 #             where channels come last, `pitch` apart, else written, one after the other
 #   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
 #             apart, which is a number of registers; channels that come last are part of the rows
-#   sums      for the gradient. Where channels come first: registers of each element and each output, zeros. Where they
+#   sums      room for the gradient. Where channels come first: registers of each element and each output. Where they
 #             come last: registers of the outputs of a strip, side by side
 #   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
 #   y.rows    of each row of outputs: where it lies

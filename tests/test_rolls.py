@@ -91,6 +91,34 @@ def test_how_arrays_lie(order: tuple[int, ...], engine: str) -> None:
             np.testing.assert_allclose(fused(x, y).numpy(), stencil(np, u, v), rtol=1e-13)
 
 
+LYING = {
+    "turned": lambda xp, u: u.T,
+    "Fortran's order": lambda xp, u: xp.asarray(u.T, copy=True).T,
+    "a part of that": lambda xp, u: xp.asarray(u.T, copy=True).T[1:, ::2],
+    "permuted": lambda xp, u: xp.permute_dims(xp.reshape(u, (2, 4, 7)), (2, 0, 1)),
+    "backwards": lambda xp, u: u[::-1, ::-1],
+    "repeated": lambda xp, u: xp.broadcast_to(u[:, :1], u.shape),
+    "copied after": lambda xp, u: u,
+}
+
+
+@pytest.mark.parametrize("lies", LYING)
+@pytest.mark.parametrize("dtype", [np.float64, np.int16, np.uint8])
+def test_rolled_arrays_lie_as_the_library_makes_them(lies: str, dtype: Any, engine: str) -> None:
+    """Those that are returned, reduced, added up, rolled again, copied, or written to arguments."""
+    view = LYING[lies]
+
+    def steps(xp: Any, u: Any, v: Any) -> Any:
+        x = view(xp, u)
+        rolled = xp.roll(x, 1, axis=0)
+        again = xp.roll(xp.roll(x, 2, axis=-1), -1, axis=0)
+        u[:, :3] = xp.roll(v.T, 1, axis=0).T[:, :3]
+        return rolled, again.copy(), xp.sum(rolled, axis=0), xp.roll(xp.cumulative_sum(x, axis=0), 1, axis=0)
+
+    agree(steps, array((8, 7), dtype), array((8, 7), dtype, 1))
+    agree(steps, np.asfortranarray(array((8, 7), dtype)), np.asfortranarray(array((8, 7), dtype, 1)))
+
+
 def test_memory_that_is_written_in_between(engine: str) -> None:
     """A rolled array is what it was when it was made."""
 

@@ -29,7 +29,7 @@ class RolledError(Exception):
 
 
 class ByCopy:
-    """A copy of an array in C order, rolled by so many places along each axis. takes, gives: how both lie."""
+    """A copy of an array, rolled by so many places along each axis. takes, gives: how both lie."""
 
     aligned = can_fail = False
 
@@ -40,10 +40,14 @@ class ByCopy:
 
     @classmethod
     def of(cls, step: Called) -> ByCopy:
-        """Return how a step that rolls or packs an array is done, which is perhaps seen rolled already."""
+        """Return how a step that rolls or packs an array is done, which is perhaps seen rolled already.
+
+        What is packed lies in C order, of another shape perhaps; what is rolled, as the library has made it.
+        """
         (spot,), (made,) = step.takes, step.gives
-        shape = spot.meta.shape
-        gives = made.meta._replace(shape=shape, layout=contiguous(shape, made.meta.dtype.itemsize))
+        shape, gives = spot.meta.shape, made.meta
+        if step.packs:
+            gives = gives._replace(shape=shape, layout=contiguous(shape, gives.dtype.itemsize))
         return cls(spot.meta, gives, _added(spot.shifts, step.shifts or ()))
 
     def launches(self, making: Making) -> list[Launch]:

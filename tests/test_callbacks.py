@@ -89,7 +89,26 @@ def of_matrices(np: Any, x: Any, y: Any, i: Any) -> Any:
     return values, np.abs(vectors), np.linalg.solve(a, y[:8]), np.linalg.qr(a)[1] ** 2
 
 
-FUNCTIONS = [ranked, spectrum, counted, written, whole, of_matrices]
+def eliminated(np: Any, x: Any, y: Any, i: Any) -> Any:
+    """Elimination over GF(2): searches in views of what was made, and rows that change places."""
+    a = i.reshape(8, 8) & 1
+    for k in range(8):
+        row = k + np.argmax(a[k:, k])
+        kept = a[row].copy()
+        a[row] = a[k]
+        a[k] = kept
+        column = a[:, k].copy()
+        column[k] = 0
+        a ^= column[:, None] & a[k]
+    return a
+
+
+def of_views(np: Any, x: Any, y: Any, i: Any) -> Any:
+    part = np.sort(x)[::-1].reshape(8, 8).T
+    return np.argmax(part[2:], axis=0), np.sort(part[:, 1:4], axis=1), np.argsort(y[::3]), part * 2
+
+
+FUNCTIONS = [ranked, spectrum, counted, written, whole, of_matrices, eliminated, of_views]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: str(one.__name__))

@@ -1584,7 +1584,9 @@ def test_a_long_function_is_captured_when_plain_calls_have_taken_as_long(
 def test_why_without_the_arguments_of_a_call() -> None:
     """It says that it needs them, once there were calls with some."""
     fused = xt.fuse(lambda x: x * 2 + 1)
-    assert fused.why().startswith("[new] no call with such arguments has been captured") and "told none" not in fused.why()
+    assert (
+        fused.why().startswith("[new] no call with such arguments has been captured") and "told none" not in fused.why()
+    )
     for _ in range(3):
         fused(xt.ones(8))
     assert fused.why().endswith("why() is told the arguments of a call, and was told none")

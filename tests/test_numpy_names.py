@@ -547,3 +547,44 @@ def test_numpys_arrays_beside_small_tensors() -> None:
     numpy.testing.assert_array_equal(rotation.numpy(), numpy.array([[numpy.cos(3.0), -numpy.sin(3.0)], [1.0, 1.0]]))
     with pytest.raises(ValueError, match="ragged"):
         ours.array([[x[0], 1.0], [x[1]]])
+
+
+WAYS_TO_LIE: dict[str, Any] = {
+    "packed": lambda a: a.reshape(6, 4),
+    "rows": lambda a: a.reshape(6, 4)[2:4],
+    "turned": lambda a: a.reshape(6, 4).T,
+    "permuted": lambda a: a.reshape(2, 3, 4).transpose(1, 0, 2),
+    "backwards": lambda a: a[::-1],
+    "both backwards": lambda a: a.reshape(6, 4)[::-1, ::-1],
+    "steps": lambda a: a[::2],
+    "a column": lambda a: a.reshape(6, 4)[:, 0:1],
+    "every other": lambda a: a.reshape(6, 4)[:, ::2],
+    "of length one": lambda a: a.reshape(1, 24, 1)[:, 1:5],
+    "one": lambda a: a[:1],
+    "none": lambda a: a[:0],
+}
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("order", "CFAK")
+@pytest.mark.parametrize("way", WAYS_TO_LIE)
+def test_ravel_copies_what_does_not_follow_each_other(way: str, order: str, lazy: str) -> None:
+    """What is written to the array afterwards shows where NumPy returns a view, and nowhere else."""
+    view = WAYS_TO_LIE[way]
+    with xt.options(lazy=lazy):  # type: ignore[arg-type]
+        for ravel in (lambda np, x: x.ravel(order), lambda np, x: np.ravel(x, order)):
+            theirs, own = numpy.arange(24), xt.asarray(numpy.arange(24), copy=True)
+            expected, found = ravel(numpy, view(theirs)), ravel(ours, view(own))
+            theirs += 100
+            own += 100
+            numpy.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_ravel_of_what_is_pending() -> None:
+    """What is recorded stays so where it will lie in a row, and is a copy where not."""
+    with xt.options(lazy="always"):
+        x = xt.asarray(numpy.arange(6.0), copy=True) * 2
+        row, back = x.ravel(), x[::-1].ravel()
+        assert row.is_pending
+        x += 1
+        assert back.tolist() == [10, 8, 6, 4, 2, 0] and row.tolist() == [1, 3, 5, 7, 9, 11]

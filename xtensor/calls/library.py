@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..autograd.rules import Rule
+from ..autograd.rules import Rule, xt
 from ..autograd.tape import active, is_recording, remember, steps_of
 from ..base.errors import REFUSED, prefixed
 from ..base.options import thin_closed
@@ -16,6 +16,7 @@ from ..base.profiling import noting, observers
 from ..base.threads import dismiss
 from ..devices import Device
 from ..devices.cpu import CPU, WAYS, quickly
+from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.blob import TBlob
@@ -191,3 +192,19 @@ def root_of(native: Native) -> Any:
     while (behind := getattr(native, "base", None)) is not None:
         native = behind
     return native
+
+
+def in_a_row(x: Tensor) -> Tensor:
+    """Return the elements in C order one after the other: in memory of their own unless they lie so, as NumPy's `ravel`
+    has them, where `reshape` returns a view of elements at any distance.
+    """
+    row: Tensor = xt.reshape(x, (-1,))
+    return row if row.size < 2 or _is_made_packed(row) or row.strides[0] == row.dtype.itemsize else row.copy()
+
+
+def _is_made_packed(row: Tensor) -> bool:
+    """Return whether a row is all of something pending, which will be packed."""
+    value: Any = row._data
+    while type(value) is Node and value.blob is None and value.op.name == "reshape":
+        value = value.inputs[0]
+    return type(value) is Node and value.blob is None and value.op.kind != "view"

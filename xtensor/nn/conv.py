@@ -43,6 +43,10 @@ __all__ = ["conv", "conv_algorithm", "conv_transpose", "convolve", "correlate"]
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
+# The keyword arguments of `conv` that a plan is made of.
+KIND: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": None}
+KIND |= {"workspace_mb": None, "algorithm": "auto"}
+
 # The plans of convolutions by shapes and arguments, so many at most.
 PLANS, OPTIONAL = 1024, (Tensor, type(None))
 _plans: dict[Any, Any] = {}
@@ -89,7 +93,9 @@ def conv(
     return _outputs(*_arguments(x, w, bias, kind, padding_mode))
 
 
-def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: Any) -> str:
+def conv_algorithm(
+    x: Tensor, w: Tensor, /, bias: Tensor | None = None, *, padding_mode: PaddingMode = "zeros", **kind: Any
+) -> str:
     """Return which algorithm `conv` takes for these arguments, and why. kind: the keyword arguments of `conv`.
 
     Values do not matter, but where they lie: pending ones are computed. "auto" takes another one than it says where
@@ -98,7 +104,9 @@ def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: 
     >>> xt.nn.conv_algorithm(xt.ones((8, 64, 56, 56)), xt.ones((64, 64, 3, 3)), padding=2, dilation=2)
     'im2col: windows are 3x3, dilated'
     """
-    x, w, bias, plan = _arguments(x, w, bias, *_kind(**kind))
+    if not kind.keys() <= KIND.keys():
+        raise TypeError(expected("conv_algorithm", "kind", one_of(KIND), ", ".join(kind)))
+    x, w, bias, plan = _arguments(x, w, bias, tuple((KIND | kind).values()), padding_mode)
     found, tensors = list[str](), (x, w) if bias is None else (x, w, bias)
 
     def run(*arrays: Array) -> Array:
@@ -107,21 +115,6 @@ def conv_algorithm(x: Tensor, w: Tensor, /, bias: Tensor | None = None, **kind: 
 
     natively(plan.function, tensors, run)
     return found[0]
-
-
-def _kind(
-    *,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: Any = 1,
-    layout: Any = None,
-    padding_mode: Any = "zeros",
-    workspace_mb: Any = None,
-    algorithm: Any = "auto",
-) -> tuple[tuple[Any, ...], Any]:
-    """Return the keyword arguments of `conv` as `_arguments` takes them."""
-    return (stride, padding, dilation, groups, layout, workspace_mb, algorithm), padding_mode
 
 
 def _arguments(

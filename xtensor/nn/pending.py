@@ -30,10 +30,11 @@ class Pending:
     """One of the functions that convolutions are made of, of native arrays and a plan.
 
     compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending. result:
-    the shape of its result, and how many multiplications that is, from (plan, the operands' shapes). channels_last: whether a plan has the channels of the result last. refuses: why code does not go on with what
-    follows, from (plan, the operands' layouts, the result's). computed: what makes `compute` one of arrays alone.
-    words_there: what computes it on another device than the CPU and why, "" where nothing is to be said, from (plan,
-    the operands' layouts, the result's, the device).
+    the shape of its result, and how many multiplications that is, from (plan, the operands' shapes). channels_last:
+    whether a plan has the channels of the result last. refuses: why code does not go on with what follows, from (plan,
+    the operands' layouts, the result's). computed: what makes `compute` one of arrays alone. words_there: what computes
+    it on another device than the CPU and why, "" where nothing is to be said, from (plan, the operands' layouts, the
+    result's, the device).
     """
 
     kind = "contraction"

@@ -17,50 +17,20 @@ from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import ROWS
 from ..codegen.cpu.strip_products import products_kernel
 from ..codegen.cpu.strips import Strip
-from ..plan.costs import POSITIONS, PRODUCT_SECONDS
+from ..plan.costs import POSITIONS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending
-from ..run.launches import BIAS, Launches, Sheet, View, W, X, Y
+from ..run.launches import BIAS, Sheet, View, W, X, Y
 from ..run.native import Launch, Word
-from .contraction import Array, even, pays, readable, rounded
+from .contraction import Array, even, rounded
 from .panels import matrix, offsets
-from .strips import Room, Strips, Weights, _lie, _Sweep, rows_in_place
-from .windows import Axes, Axis, phases_back
+from .strips import Bases, Made, Room, Strips, Weights, _lie, _Sweep, rows_in_place
+from .windows import Axes, Axis
 
 
 def products_of(
-    x: Array,
-    w: Array,
-    y: Array,
-    bias: Array | None,
-    axes: Axes,
-    budget: int,
-    *,
-    back: bool = False,
-    often: bool = False,
-    ending: Ending | None = None,
-) -> Launches | None:
-    """Return what `strips_of` returns for the same arrays, None where it is not for such."""
-    work, bases = (x if back else y).size * prod(w.shape[2:]), (x, w, y, bias)
-    if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in bases if one is not None):
-        return None
-    given = phases_back(w, y, axes) if back else [(w, y, axes)]
-    found = _products_of(x, *given[0], bases, ending) if len(given) == 1 else None
-    if found is None:
-        return None
-    most = (budget - found.fixed) // found.each
-    makes, operands = [found.launches], 4 + (ending is not None)
-    return Launches(makes, operands, work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
-
-
-def _products_of(
-    x: Array,
-    w: Array,
-    y: Array,
-    axes: Axes,
-    bases: tuple[Array, Array, Array, Array | None],
-    ending: Ending | None,
-) -> _Products | None:
+    x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
+) -> Made | None:
     """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
     machine, lies = host(), _lie(x, w, y, axes)
     if machine is None or lies is None or lies.first or not all(lies.turned):
@@ -80,7 +50,9 @@ def _products_of(
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     code = products_kernel(Strip(y.dtype.char, one.form.lanes, 1, 1, 1), one.form, finish)
     slots = 0 if ending is None else len(ending.slots(0))
-    return _Products(code, sweep, one, shapes, apart, of_w, bias, slots)
+    found = _Products(code, sweep, one, shapes, apart, of_w, bias, slots)
+    most = (budget - found.fixed) // found.each
+    return Made(found.launches, most) if most > 0 else None
 
 
 def _in_place(x: Array, y: Array, axes: Axes) -> tuple[Array, Array] | None:

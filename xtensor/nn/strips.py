@@ -40,11 +40,11 @@ from ..plan.costs import (
     WAYS,
 )
 from ..run.joined import Ending
-from ..run.launches import BIAS, SLOTS, Launches, Sheet, View, W, X, Y, behind, shared
+from ..run.launches import BIAS, SLOTS, Launches, Make, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype, zeros
 from .panels import matrix, offsets, panels
-from .windows import Axes, Axis, phases_back
+from .windows import Axes, Axis
 
 # Bytes between the sums that two threads work in: a core that goes over its own by long steps fetches lines behind them
 # ahead, and would take these from the other one. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
@@ -52,6 +52,9 @@ APART = 1 << 16
 
 # Ranges of images, of groups, of strips, and of columns of outputs.
 Part = tuple[range, range, range, range]
+
+# The whole arrays x, w, y and bias.
+Bases = tuple[Array, Array, Array, Array | None]
 
 
 class Lies(NamedTuple):
@@ -98,49 +101,16 @@ class Strips(NamedTuple):
     step: int
 
 
+class Made(NamedTuple):
+    """What makes the launches of a convolution of views of x, w, y and bias; most: threads that there is room for."""
+
+    make: Make
+    most: int
+
+
 def strips_of(
-    x: Array,
-    w: Array,
-    y: Array,
-    bias: Array | None,
-    axes: Axes,
-    budget: int,
-    *,
-    back: bool = False,
-    often: bool = False,
-    ending: Ending | None = None,
-) -> Launches | None:
-    """Return what writes the sums over windows times weights, plus a bias (groups, outputs), into y, and what follows:
-    it runs on arrays x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
-
-    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). Each sum
-    is in the order of the window, its channels the nearest to each other, whatever the kernel. It is where the work is
-    worth compiling, or comes often, and `budget` bytes of scratch suffice.
-    """
-    work = (x if back else y).size * prod(w.shape[2:])
-    others = (w,) if bias is None else (w, bias)
-    if not x.size or not pays(y, work, often) or not all(readable(one, y.dtype) for one in others):
-        return None
-    given = phases_back(w, y, axes) if back else [(w, y, axes)]
-    made = [_outputs_of(x, *one, (x, w, y, bias), budget, ending) for one in given]
-    found = [one for one in made if one is not None]
-    if len(found) < len(made):
-        return None
-    most = min([one.most for one in found])
-    return Launches(
-        [one.launches for one in found], 4 + (ending is not None), work * PRODUCT_SECONDS[y.dtype.char], most
-    )
-
-
-def _outputs_of(
-    x: Array,
-    w: Array,
-    y: Array,
-    axes: Axes,
-    bases: tuple[Array, Array, Array, Array | None],
-    budget: int,
-    ending: Ending | None,
-) -> _Outputs | None:
+    x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
+) -> Made | None:
     """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
     lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
@@ -168,12 +138,12 @@ def _outputs_of(
     most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     slots = 0 if ending is None else len(ending.slots(0))
-    return _Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots, most) if most > 0 else None
+    return Made(_Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots).launches, most) if most > 0 else None
 
 
 class _Outputs(NamedTuple):
     """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; slots: of what
-    follows a group; most: threads that there is room for.
+    follows a group.
     """
 
     code: Code
@@ -182,7 +152,6 @@ class _Outputs(NamedTuple):
     panel: int
     bias: View | None
     slots: int
-    most: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return what lays out weights and biases, and the convolution."""
@@ -232,7 +201,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    return StripSums(code, sweep, channels, images, beside, seconds, most) if most > 0 else None
+    return StripSums(code, sweep, images, beside, seconds, most) if most > 0 else None
 
 
 class StripSums:
@@ -240,10 +209,8 @@ class StripSums:
     estimate for one thread; most: threads that there is room for.
     """
 
-    def __init__(
-        self, code: Code, sweep: _Sweep, channels: int, images: int, beside: int, seconds: float, most: int
-    ) -> None:
-        self._code, self._sweep, self._channels, self._images = code, sweep, channels, images
+    def __init__(self, code: Code, sweep: _Sweep, images: int, beside: int, seconds: float, most: int) -> None:
+        self._code, self._sweep, self._images = code, sweep, images
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
         self._beside = beside
         self._launches = Launches([self._make], 3, seconds, most)
@@ -253,7 +220,7 @@ class StripSums:
         totals = zeros(self._shape, self._sweep.y.dtype)
         self._launches.run(x, totals, y)
         _, groups, _, outputs = self._shape
-        whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], self._channels, outputs)
+        whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], w.shape[2], outputs)
         w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
 
     def _make(self, sheet: Sheet) -> list[Launch]:

@@ -6,6 +6,7 @@ x, w and y are as in `contraction`; those of other libraries than NumPy are not 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,15 +14,15 @@ import numpy as np
 from ..base.caches import make_room
 from ..base.options import settings
 from ..devices import library_of
-from ..plan.costs import CALLS_COMPILED
+from ..plan.costs import CALLS_COMPILED, PRODUCT_SECONDS
 from ..run.joined import Ending
 from ..run.launches import Launches
 from .channelwise import WIDEST, channel_sums_of, channels_of
-from .contraction import Array, readable
+from .contraction import Array, pays, readable
 from .planes import plane_sums_of, planes_of
 from .strip_products import products_of
 from .strips import strips_of
-from .windows import Axes
+from .windows import Axes, phases_back
 
 # Of groups of one channel so many outputs are few.
 THIN_OUTPUTS = 4
@@ -100,8 +101,9 @@ def sweep_of(
     """Return what writes outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs), and what
     follows: it runs on arrays x, w, y and bias that lie like these. None where there is nothing for such.
 
-    budget: bytes of scratch. thin: whether only groups of few channels are asked for. often: whether it comes so often
-    that it is worth compiling however little work it is.
+    Each sum is in the order of the window, its channels the nearest to each other, whatever the kernel; going back, w
+    is (groups, channels, outputs, *window). budget: bytes of scratch. thin: whether only groups of few channels are
+    asked for. often: whether it comes so often that it is worth compiling however little work it is.
     """
     if library_of(x) is not np:
         return None
@@ -110,10 +112,20 @@ def sweep_of(
         if is_thin(x, w):
             found = planes_of(x, w, y, bias, axes, back=back, often=often)
         found = found or channels_of(x, w, y, bias, axes, back=back, often=often)
-    if found is None and not thin:
-        for made_of in (products_of, strips_of):
-            found = found or made_of(x, w, y, bias, axes, budget, back=back, often=often, ending=ending)
-    return found
+    work, bases = (x if back else y).size * prod(w.shape[2:]), (x, w, y, bias)
+    if found is not None or thin or not x.size or not pays(y, work, often):
+        return found
+    if not all(readable(one, y.dtype) for one in bases if one is not None):
+        return None
+    given = phases_back(w, y, axes) if back else [(w, y, axes)]
+    parts = [products_of(x, *given[0], bases, budget, ending)] if len(given) == 1 else [None]
+    if parts == [None]:
+        parts = [strips_of(x, *one, bases, budget, ending) for one in given]
+    made = [one for one in parts if one is not None]
+    if len(made) < len(given):
+        return None
+    seconds, most = work * PRODUCT_SECONDS[y.dtype.char], min([one.most for one in made])
+    return Launches([one.make for one in made], 4 + (ending is not None), seconds, most)
 
 
 def sweep(
@@ -129,9 +141,7 @@ def sweep(
     w, bias = (one if one is None or readable(one, dtype) else one.astype(dtype) for one in (w, bias))
     if not readable(x, dtype) or dtype.itemsize not in (x.strides[2], x.strides[-1]):
         x, budget = x.astype(dtype, "C"), budget - x.size * dtype.itemsize
-    found = None
-    if budget > 0:
-        found = sweep_of(x, w, y, bias, axes, budget, ending=ending, **how)
+    found = sweep_of(x, w, y, bias, axes, budget, ending=ending, **how) if budget > 0 else None
     if found is not None:
         found.run(x, w, y, bias, *([] if ending is None else [ending.slots_of(y.shape[1])]))
     return found is not None

@@ -11,6 +11,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import active, steps_of
 from ..base.errors import expected
 from ..base.layout import as_axis
+from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
 from .common import as_array, as_arrays, flattened, give, has_gradient, with_slope
@@ -41,11 +42,16 @@ def size(a: Any, axis: Any = None) -> int:
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
     x = as_array(a, "reshape")
     if order == "A":
-        order = "F" if x.ndim > 1 and not x.is_contiguous and _turned(x).is_contiguous else "C"
+        order = "F" if _is_turned(x) else "C"
     if order != "F":
         return xt.reshape(x, shape, copy=copy)
     lengths = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     return _turned(xt.reshape(_turned(x), lengths[::-1], copy=copy))
+
+
+def _is_turned(x: Tensor) -> bool:
+    """Return whether elements follow each other in Fortran's order, and not in C's."""
+    return x.ndim > 1 and not x.is_contiguous and _turned(x).is_contiguous
 
 
 def _turned(x: Tensor) -> Tensor:
@@ -56,8 +62,10 @@ def ravel(a: Any, order: str = "C") -> Tensor:
     x = as_array(a, "ravel")
     if order == "K":  # as the elements lie in memory
         strides = x.strides
-        x, order = xt.permute_dims(x, tuple(sorted(range(x.ndim), key=lambda axis: -abs(strides[axis])))), "C"
-    return reshape(x, (x.size,), order=order)
+        x = xt.permute_dims(x, tuple(sorted(range(x.ndim), key=lambda axis: -abs(strides[axis]))))
+    elif order == "F" or (order == "A" and _is_turned(x)):
+        x = _turned(x)
+    return in_a_row(x)
 
 
 def transpose(a: Any, axes: Any = None) -> Tensor:

@@ -131,10 +131,8 @@ class Relaunch(NamedTuple):
 
     def __call__(self, places: Sequence[int], words: Sequence[int]) -> bool:
         """Do it where arrays begin at places, with the words of scalars; return whether that was done."""
-        for place, bits in zip(places, self.odd, strict=True):
-            if place & bits:
-                return False
-        if self.spans and self._shares(places):
+        is_odd = any([place & bits for place, bits in zip(places, self.odd, strict=True)])
+        if is_odd or (self.spans and self._shares(places)):
             return False
         told = (*places, 0)  # the sums lie nowhere
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
@@ -160,18 +158,12 @@ class Joint(NamedTuple):
     place: int
     numbers: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
-    def run(
-        self,
-        operands: Sequence[Array],
-        others: Sequence[Array],
-        scalars: Sequence[Any],
-        results: Sequence[Array],
-        *,
-        apart: bool,
-    ) -> Relaunch | None:
+    def run(self, arrays: Sequence[Sequence[Array]], scalars: Sequence[Any], *, apart: bool) -> Relaunch | None:
         """Write the results, and return what does it again, None where nothing does; while sums are added up nothing
-        else may lie in their memory. apart: whether that is so whatever arrays come.
+        else may lie in their memory. arrays: operands, what is read besides, and results; apart: whether these share no
+        memory with others whatever arrays come.
         """
+        operands, others, results = arrays
         shares = any([np.may_share_memory(one, result) for one in (*operands, *others) for result in results])
         targets = [np.empty_like(one) if shares or not one.flags.aligned else one for one in results]
         given = [self._seen(*one, results[0].shape) for one in zip(others, self._lies, strict=True)]
@@ -181,31 +173,24 @@ class Joint(NamedTuple):
         for target, result in zip(targets, results, strict=True):
             if target is not result:
                 result[...] = target
-        return self._relaunch(operands, others, ending, results, apart)
+        return self._relaunch(arrays, ending, apart)
 
-    def _relaunch(
-        self,
-        operands: Sequence[Array],
-        others: Sequence[Array],
-        ending: Ending,
-        results: Sequence[Array],
-        apart: bool,
-    ) -> Relaunch | None:
+    def _relaunch(self, parts: Sequence[Sequence[Array]], ending: Ending, apart: bool) -> Relaunch | None:
         """Return what does again what was done; None where that is not known, or arrays were copied on the way."""
-        find, inputs = getattr(self.op, "known", None), len(self.finish.program.inputs)
-        found = None if find is None else find(operands, ending, **self.params)
+        operands, others, results = parts
+        inputs = len(self.finish.program.inputs)
+        found = getattr(self.op, "known", lambda *_, **__: None)(operands, ending, **self.params)
         arrays = *operands, *others, *results
-        begins, first = list(map(address, arrays)), len(operands)
+        begins, first = [*map(address, arrays)], len(operands)
         if found is None or begins[first:] != [address(one) for one in ending.arrays if one is not None]:
             return None
         launcher, slots = found
         numbers = iter(range(first, len(arrays)))
         which = [len(arrays) if one is None else next(numbers) for one in ending.arrays]
-        told = [*begins, 0]
-        groups = [[(n, int(word) - told[n]) for n, word in zip(which, row, strict=False)] for row in slots]
+        groups = [[(n, int(word) - [*begins, 0][n]) for n, word in zip(which, row, strict=False)] for row in slots]
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
-        odd, place = [one.itemsize - 1 for one in arrays], self.place - inputs
-        return Relaunch(launcher, first, [] if apart else spans, len(results), place, groups, odd)
+        odd = [one.itemsize - 1 for one in arrays]
+        return Relaunch(launcher, first, [] if apart else spans, len(results), self.place - inputs, groups, odd)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:
         """Return the words of scalars."""

@@ -507,9 +507,9 @@ def _joined(
         words = run.words
         if ready[0]([words[word] + after for word, after in where], joint.words(scalars)):
             return
-    operands, others, _, results = [[base + number for number in numbers] for numbers in joint.numbers]
-    one, two, made = [[run.operand(number) for number in numbers] for numbers in (operands, others, results)]
-    found = joint.run(one, two, scalars, made, apart=apart)
+    operands, others, _, results = joint.numbers
+    arrays = [[run.operand(base + number) for number in numbers] for numbers in (operands, others, results)]
+    found = joint.run(arrays, scalars, apart=apart)
     if found is not None:
         ready[:] = [found]
 

@@ -19,7 +19,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .callbacks import Callback, can_call_back
 from .native import WORD, Makes, Segment, packable, scalar_format, whole
-from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule
+from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
 
 # Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long, but for
 # library functions, which let them run; and the bytes that it works in, which it keeps.
@@ -112,11 +112,14 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
     another kind of instruction.
     """
     facts, makes = schedule.facts, list[Made]()
-    steps: list[Segment | Call] = []
+    steps: list[Segment | Call | Shown] = []
     for one in schedule.instructions:
         if isinstance(one, Kernels) and isinstance(one.segment, Segment):
             makes += one.makes
             steps.append(one.segment)
+            continue
+        if isinstance(one, Shown):
+            steps.append(one)
             continue
         call = _as_call(one, facts)
         if call is None or not can_call_back(call.function, [meta for _, _, meta in call.gives]):
@@ -136,6 +139,10 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
         if isinstance(step, Segment):
             for kernel in step.makes:
                 segment.add(kernel)
+            continue
+        if isinstance(step, Shown):
+            word, after, _ = _lies(facts, step.whole, found)
+            found[step.number] = Lies(word, after + step.after, step.meta)
             continue
         for number, word, meta in step.gives:
             if number not in found:

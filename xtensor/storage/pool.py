@@ -245,12 +245,9 @@ class Pool:
         """
         block.since = monotonic()
         self._back.append(block)
-        if len(self._back) > 1 and (block.nbytes >= HUGE_PAGE or len(self._back) > WAITING) or self._exceeds(block):
+        is_large, number = block.nbytes >= HUGE_PAGE, len(self._back)
+        if number > WAITING or (is_large and (number > 1 or self._idle_bytes + block.nbytes > self.limit)):
             holding(self._lock, partial(self._alone, self._settle))
-
-    def _exceeds(self, block: Block) -> bool:
-        """Return whether idle blocks with this one are beyond the limit."""
-        return block.nbytes >= HUGE_PAGE and self._idle_bytes + block.nbytes > self.limit
 
     def stats(self) -> Stats:
         """Return what the pool holds and has done."""

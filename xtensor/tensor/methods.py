@@ -105,7 +105,7 @@ class Methods:
         return xt.reshape(self, (self.size,), copy=True) if order == "C" else xt.numpy.ravel(self, order).copy()
 
     def ravel(self, order: str = "C") -> Tensor:
-        return xt.reshape(self, (-1,)) if order == "C" else xt.numpy.ravel(self, order)
+        return xt.calls.library.in_a_row(self) if order == "C" else xt.numpy.ravel(self, order)
 
     def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Tensor:
         if axis is None:

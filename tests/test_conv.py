@@ -85,9 +85,9 @@ def counted(monkeypatch: Any) -> list[Any]:
     used: list[Any] = []
     run_at = launches.Launches.run_at
 
-    def run(self: launches.Launches, words: Any) -> None:
+    def run(self: launches.Launches, words: Any, packed: Any = None) -> None:
         used.append(words)
-        run_at(self, words)
+        run_at(self, words, packed)
 
     monkeypatch.setattr(launches.Launches, "run_at", run)
     return used

@@ -21,7 +21,7 @@ from xtensor.codegen.cpu.compile import Code
 from xtensor.codegen.cpu.driver import driver
 from xtensor.nn import tiled
 from xtensor.run import contractions, joined, launches, matmul, native
-from xtensor.run.launches import Launches, begin_of
+from xtensor.run.launches import PACKED, Launches, begin_of
 
 from .launches import MOST, Checked
 from .machine import Machine, TooLongError
@@ -91,13 +91,13 @@ def checked_calls() -> Iterator[list[Checked]]:
         arrays.note(array)
         return begin_of(array)
 
-    def run_at(self: Launches, words: Sequence[int]) -> None:
+    def run_at(self: Launches, words: Sequence[int], packed: Any = None) -> None:
         made, sheet = self.made(settings().threads or 1)
-        room = np.empty(sheet.scratch.nbytes, np.uint8)
-        for array in (*sheet.tables, room):
+        room, laid_out = [np.empty(one.nbytes, np.uint8) for one in (sheet.scratch, sheet.packed)]
+        for array in (*sheet.tables, room, laid_out):
             arrays.note(array)
-        begins = dict(enumerate(words)) | {native.SCRATCH: address_of(room)}
-        for launch in made:
+        begins = dict(enumerate(words)) | {native.SCRATCH: address_of(room), PACKED: address_of(laid_out)}
+        for launch in (*sheet.packing, *made):
             words = np.array(launch.words)
             for at, operand, more in launch.fillings:
                 words[at] = begins[operand] + more

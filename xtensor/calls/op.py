@@ -612,15 +612,16 @@ def contraction_later(
 ) -> Tensor | None:
     """Return a contraction that will be computed with what follows it, or None where it is to be done now.
 
-    work: its multiplications. Waiting costs some microseconds, and saves something where code of ours computes it.
+    work: its multiplications. Waiting costs some microseconds, and saves something where code of ours computes it,
+    however small the result is.
     """
     limits = settings()
     if limits.lazy == "always":
         return library_later(op, operands, params, shape, dtype)
     nbytes = prod(shape) * dtype.itemsize
-    if work < CONTRACTION_WAITS or nbytes <= DIRECT_BELOW or limits.engine not in ("auto", "llvm"):
+    if work < CONTRACTION_WAITS or dtype.char not in "fd" or limits.engine not in ("auto", "llvm"):
         return None
-    if dtype.char not in "fd" or not worth_recording(limits, nbytes, False) or exposed_memory(operands):
+    if not worth_recording(limits, nbytes, True) or exposed_memory(operands):
         return None
     device = common_device(op.name, operands)
     return node_later(op, operands, params, shape, dtype, device) if device is CPU_DEVICE and can_generate() else None

@@ -25,7 +25,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending, Launcher
-from ..run.launches import Begun, Launches
+from ..run.launches import Begun, Launches, Packed
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, batch_as, contract, contract_weights, empty, pays, summing_dtype
@@ -174,11 +174,16 @@ class Computed(partial[Array]):
             cudnn.INPUTS: (result, other, one, (1, 2, 0)),
             cudnn.WEIGHTS: (one, result, other, (1, 0, 2)),
         }[wanted]
-        run_at = getattr(known(_kind(wanted, plan, x, w, y, bias)), "run_at", None)
-        return None if run_at is None else Begun(run_at, (*order, 3 if rest else None), result.itemsize - 1)
+        found: Any = known(_kind(wanted, plan, x, w, y, bias))
+        if not hasattr(found, "run_at"):
+            return None
+        kept = None if wanted == cudnn.WEIGHTS else found.kept
+        return Begun(found.run_at, (*order, 3 if rest else None), result.itemsize - 1, kept)
 
-    def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Launcher, Array] | None:
-        """Return the launcher of what made outputs and what followed, and its slots (see `Contraction.known`)."""
+    def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Launcher, Array, Any] | None:
+        """Return the launcher of what made outputs and what followed, its slots, and what keeps weights that are laid
+        out (see `Contraction.known`).
+        """
         if self.func is not compute_outputs or type(operands[0]) is not np.ndarray:
             return None
         (plan, *_), (x, w, *rest) = self.args, operands
@@ -186,11 +191,11 @@ class Computed(partial[Array]):
         own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
         found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
 
-        def launch(places: Sequence[int], target: int, slots: int) -> None:
+        def launch(places: Sequence[int], target: int, slots: int, packed: Packed | None) -> None:
             one, other, *more = places
-            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots))
+            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots), packed)
 
-        return (launch, own.slots_of(y.shape[1])) if isinstance(found, Launches) else None
+        return (launch, own.slots_of(y.shape[1]), found.kept) if isinstance(found, Launches) else None
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:

@@ -114,9 +114,9 @@ class _Products(NamedTuple):
         sweep, (groups, outputs, channels), dtype = self.sweep, self.w.shape[:3], self.w.dtype
         found, weights, lie = list[Launch](), self.w.at, self.w.steps
         if not self.is_laid_out:
-            weights = sheet.take(prod(self.w.shape), dtype)
+            weights = sheet.pack(prod(self.w.shape), dtype)
             rows = offsets((groups, outputs), lie[:2])
-            found.append(matrix(self.w, rows, np.arange(channels) * lie[2], sweep.depth, sheet, weights))
+            sheet.packing.append(matrix(self.w, rows, np.arange(channels) * lie[2], sweep.depth, sheet, weights))
         if self.bias is None:
             shift: Word = sheet.keep(np.zeros((groups, outputs), dtype))
         else:

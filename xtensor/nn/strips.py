@@ -156,8 +156,8 @@ class _Outputs(NamedTuple):
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return what lays out weights and biases, and the convolution."""
         sweep, (groups, outputs), dtype = self.sweep, self.w.shape[:2], self.w.dtype
-        weights = sheet.take(groups * sweep.depth * sweep.pitch, dtype)
-        found = [panels(self.w, self.panel, sheet, weights)]
+        weights, found = sheet.pack(groups * sweep.depth * sweep.pitch, dtype), list[Launch]()
+        sheet.packing.append(panels(self.w, self.panel, sheet, weights))
         if self.bias is None:
             shift: Word = sheet.keep(np.zeros((groups, sweep.pitch), dtype))
         else:

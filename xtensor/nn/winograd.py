@@ -22,8 +22,9 @@ from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, Launches, Sheet, W, X, Y, begin_of, behind, shared
+from ..run.launches import BIAS, FLAG, Launches, Packed, Sheet, W, X, Y, begin_of, behind, shared
 from ..run.native import Launch, Place, Word
+from ..storage.blob import TBlob
 from .contraction import LANES, Array, rounded
 from .windows import Axes
 
@@ -281,9 +282,6 @@ def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False)
 
 # ---- outputs
 
-# The operand that says whether an output is not finite, after those of all convolutions.
-FLAG = 4
-
 
 class ByTiles(NamedTuple):
     """What writes outputs, or the gradient of weights, where arrays lie like those that it was made for."""
@@ -295,11 +293,15 @@ class ByTiles(NamedTuple):
         shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
         return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
 
-    def run_at(self, words: Sequence[int]) -> bool:
-        """Do that with arrays that begin there."""
+    def run_at(self, words: Sequence[int], packed: Packed | None = None) -> bool:
+        """Do that with arrays that begin there. packed: as of `Launches`."""
         flag = np.zeros(1, np.int64)
-        self.launches.run_at([*words, begin_of(flag)])
+        self.launches.run_at([*words, begin_of(flag)], packed)
         return not flag[0]
+
+    def kept(self, weights: TBlob) -> Packed | None:
+        """Return where weights are kept: see `Launches`."""
+        return self.launches.kept(weights)
 
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
@@ -343,13 +345,13 @@ def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, bu
         assert found is not None  # as for one thread
         tiling, chunks = found
         tiled, registers = tiling.tiled, tiling.tiled.form.registers
-        u, nbytes = sheet.take(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
+        u, nbytes = sheet.pack(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
         code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.scheme)
         places, more = (Place(W, begin), u), (tiling.u_next, registers)
-        first = _over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet)
+        sheet.packing.append(_over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet))
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
         ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
-        return [first, _over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
+        return [_over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 

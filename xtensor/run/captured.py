@@ -20,6 +20,7 @@ from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Task, Work
 from ..storage.blob import TBlob
+from ..storage.storage import NEVER
 from .at_indices import ByIndex, can_be_indexed, indexed
 from .callbacks import can_call_back
 from .capture import Capture, with_kernels
@@ -242,7 +243,14 @@ class Captured:
             scalars = scalars.copy()  # in a list of its own, which tells kernels that it is another one
             for place, cell in self._varying:
                 scalars[place] = cells[cell]
-        results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
+        written = [arguments[number].owner for number in self.written]
+        try:
+            for owner in written:
+                owner.laid_out = NEVER
+            results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
+        finally:
+            for owner in written:
+                owner.laid_out = None
         return [output.of(arguments, results) for output in self.outputs]
 
     def can_be_undone(self, arguments: Sequence[TBlob]) -> bool:

@@ -37,8 +37,8 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 CHANNELS = "channels"
 
 
-# Launches machine code that is told where operands begin, the target, and slots.
-Launcher = Callable[[Sequence[int], int, int], None]
+# Launches machine code that is told where operands begin, the target, slots, and where weights are kept, laid out.
+Launcher = Callable[[Sequence[int], int, int, Any], None]
 
 
 class Contraction(Protocol):
@@ -60,9 +60,11 @@ class Contraction(Protocol):
         """Compute it and what follows, into the arrays of `ending`."""
         ...
 
-    def known(self, operands: Sequence[Array], ending: Ending, **params: Any) -> tuple[Launcher, Array] | None:
-        """Return the launcher of what did that for arrays that lie like these, and the slots that it was told; None
-        where there is none.
+    def known(
+        self, operands: Sequence[Array], ending: Ending, **params: Any
+    ) -> tuple[Launcher, Array, Callable[[Any], Any]] | None:
+        """Return the launcher of what did that for arrays that lie like these, the slots that it was told, and what
+        returns where the second operand is kept as it is laid out; None where there is none.
         """
         ...
 
@@ -118,7 +120,7 @@ class Relaunch(NamedTuple):
     behind where they begin, empty where no result shares memory with anything; results: how many of these are results;
     target: which of them sums are added up in. slots: what code is told of each group's arrays: which of them it is,
     and how far it lies behind where that begins. odd: of each array the bits of its address that are 0 where it is
-    aligned.
+    aligned. kept: returns where the second operand is kept as it is laid out.
     """
 
     launcher: Launcher
@@ -128,15 +130,18 @@ class Relaunch(NamedTuple):
     target: int
     slots: Sequence[Sequence[tuple[int, int]]]
     odd: Sequence[int]
+    kept: Callable[[Any], Any]
 
-    def __call__(self, places: Sequence[int], words: Sequence[int]) -> bool:
-        """Do it where arrays begin at places, with the words of scalars; return whether that was done."""
+    def __call__(self, places: Sequence[int], words: Sequence[int], packed: Any = None) -> bool:
+        """Do it where arrays begin at places, with the words of scalars; return whether that was done. packed: where
+        the second operand is kept.
+        """
         is_odd = any([place & bits for place, bits in zip(places, self.odd, strict=True)])
         if is_odd or (self.spans and self._shares(places)):
             return False
         told = (*places, 0)  # the sums lie nowhere
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
-        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0])
+        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0], packed)
         return True
 
     def _shares(self, places: Sequence[int]) -> bool:
@@ -184,13 +189,13 @@ class Joint(NamedTuple):
         begins, first = [*map(address, arrays)], len(operands)
         if found is None or begins[first:] != [address(one) for one in ending.arrays if one is not None]:
             return None
-        launcher, slots = found
+        launcher, slots, kept = found
         numbers = iter(range(first, len(arrays)))
         which = [len(arrays) if one is None else next(numbers) for one in ending.arrays]
         groups = [[(n, int(word) - [*begins, 0][n]) for n, word in zip(which, row, strict=False)] for row in slots]
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
         odd = [one.itemsize - 1 for one in arrays]
-        return Relaunch(launcher, first, [] if apart else spans, len(results), self.place - inputs, groups, odd)
+        return Relaunch(launcher, first, [] if apart else spans, len(results), self.place - inputs, groups, odd, kept)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:
         """Return the words of scalars."""

@@ -504,8 +504,9 @@ def _joined(
     """
     scalars = [run.operand(base + number) for number in joint.numbers[2]]
     if ready:  # and so it stays, whatever other threads do
-        words = run.words
-        if ready[0]([words[word] + after for word, after in where], joint.words(scalars)):
+        words, number = run.words, base + joint.numbers[0][1]
+        packed = ready[0].kept(run.blob(number)) if run.lasts(number) else None
+        if ready[0]([words[word] + after for word, after in where], joint.words(scalars), packed):
             return
     operands, others, _, results = joint.numbers
     arrays = [[run.operand(base + number) for number in numbers] for numbers in (operands, others, results)]

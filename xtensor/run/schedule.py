@@ -28,6 +28,7 @@ from ..storage.storage import Native, Storage
 from . import cuda_segment, engines
 from .callbacks import as_captured
 from .factors import Checked
+from .launches import Begun
 from .native import Segment, packable
 
 # Words of machine code's calls up to which a schedule is remembered.
@@ -117,7 +118,7 @@ class Ready:
     __slots__ = ("made",)
 
     def __init__(self) -> None:
-        self.made: Callable[[Sequence[int], int], bool] | None = None
+        self.made: Begun | None = None
 
     def ask(self, function: Any, natives: Sequence[Native], result: Any, meta: Meta) -> None:
         """Ask a function that has made a result of arrays that lie as all others will; meta: how it is to lie."""
@@ -125,12 +126,12 @@ class Ready:
             alike = result.strides == meta.layout.strides and not meta.layout.offset
             self.made = function.ready(natives, result) if alike else None
 
-    def make(self, run: Run, blobs: Sequence[TBlob], number: int, word: int, meta: Meta) -> bool:
+    def make(self, run: Run, operands: Sequence[int], number: int, word: int, meta: Meta) -> bool:
         """Make a result for a run; return whether that was done."""
         assert self.made is not None
         owner = Storage(run.facts.device, meta.nbytes)
-        address = owner.lend()
-        if not self.made([blob.address for blob in blobs], address):
+        address, blobs = owner.lend(), [run.blob(one) for one in operands]
+        if not self.made(blobs, address, lasting=self.made.kept is not None and run.lasts(operands[1])):
             return False
         blob = run.found[number] = TBlob(owner, meta.dtype, meta.layout, run.facts.device)
         run.words[word] = blob._address = address
@@ -171,7 +172,7 @@ class Library(NamedTuple):
 
     def _is_made(self, run: Run) -> bool:
         """Make the result by what is ready; return whether that was done."""
-        return self.ready.make(run, [run.blob(one) for one in self.operands], self.number, self.word, self.meta)
+        return self.ready.make(run, self.operands, self.number, self.word, self.meta)
 
 
 class Shown(NamedTuple):
@@ -226,7 +227,7 @@ class Call(NamedTuple):
     def _enter(self, run: Run) -> None:
         """Enter the results in a run."""
         ready = self.ready
-        if ready.made is not None and ready.make(run, [run.blob(number) for number in self.takes], *self.gives[0]):
+        if ready.made is not None and ready.make(run, self.takes, *self.gives[0]):
             return
         backend = run.facts.device.backend
         natives = [run.native(number) for number in self.takes]
@@ -477,6 +478,11 @@ class Run:
             layout = Layout(meta.shape, meta.layout.strides, found.layout.offset + leaf.after)
             found = found.view(layout, dtype=meta.dtype)
         return found
+
+    def lasts(self, number: int) -> bool:
+        """Return whether a value lies in what is given, and not in what is made while this runs."""
+        leaf = self.facts.given.get(number)
+        return leaf is not None and leaf[0].given >= 0 and number not in self.facts.placed
 
     def native(self, number: int) -> Native:
         """Return the array of a value; of one in the arena it is kept with that."""

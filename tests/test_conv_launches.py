@@ -275,8 +275,8 @@ def test_schedules_tell_code_where_arrays_begin(monkeypatch: Any, threads: int) 
     told: list[bool] = []
     call = launches.Begun.__call__
 
-    def noted(self: Any, given: Any, to: int) -> bool:
-        told.append(call(self, given, to))
+    def noted(self: Any, given: Any, to: int, packed: Any) -> bool:
+        told.append(call(self, given, to, packed))
         return told[-1]
 
     monkeypatch.setattr(launches.Begun, "__call__", noted)

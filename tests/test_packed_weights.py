@@ -188,9 +188,7 @@ def test_threads(layer: Any, packed: list[int]) -> None:
             agree(conv(inputs, weights).evaluate(), conv, x, w)
 
 
-def test_no_more_is_kept_than_there_is_room_for(
-    layer: Any, packed: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_more_is_kept_than_there_is_room_for(layer: Any, packed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is given back with the weights, and beyond the bound they are laid out anew each time."""
     x, w, conv = layer
     inputs, weights = own(x), own(w)

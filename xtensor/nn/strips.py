@@ -50,8 +50,8 @@ from .windows import Axes, Axis
 # ahead, and would take these from the other one. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
 
-# Ranges of images, of groups, of strips, and of columns of outputs.
-Part = tuple[range, range, range, range]
+# Ranges of images, of groups, of strips, of columns, and of outputs.
+Part = tuple[range, range, range, range, range]
 
 # The whole arrays x, w, y and bias.
 Bases = tuple[Array, Array, Array, Array | None]
@@ -164,7 +164,7 @@ class _Outputs(NamedTuple):
             shift, (group, output) = sheet.take(groups * sweep.pitch, dtype), self.bias.steps
             own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
-        parts = sweep.parts(sheet.threads)
+        parts = sweep.parts(sheet.threads, 0 if self.slots else self.panel)  # slots are told of all outputs
         return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), self.slots)]
 
 
@@ -226,7 +226,7 @@ class StripSums:
     def _make(self, sheet: Sheet) -> list[Launch]:
         sweep, (_, groups, depth, outputs) = self._sweep, self._shape
         some = -(-groups // sheet.threads) if groups >= LANES else groups
-        whole = range(sweep.strips.number), range(sweep.columns)
+        whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
         parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
         dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
         beside = rounded(self._beside * dtype.itemsize) + APART
@@ -542,15 +542,20 @@ class _Sweep:
     def room_bytes(self) -> int:
         return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.dtype.itemsize)
 
-    def parts(self, threads: int) -> list[Part]:
-        """Return parts that give all threads about as much to do."""
+    def parts(self, threads: int, panel: int = 0) -> list[Part]:
+        """Return parts that give all threads about as much to do. panel: of so many outputs, panels of which are parts
+        where there is too little else; 0 where they are not to be.
+        """
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
         for length in (*self.y.shape[:2], self.strips.number):
             number = min(left, length)
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
-        columns = _cut(self.columns, -(-self.columns // (left * self.room.block)) * self.room.block)
-        return [(images, groups, strips, some) for images, groups, strips in product(*ranges) for some in columns]
+        ranges.append(_cut(self.columns, -(-self.columns // (left * self.room.block)) * self.room.block))
+        outputs, others = self.y.shape[2], prod(map(len, ranges))
+        some = -(-outputs // (panel * (-(-threads // others)))) * panel if panel and others < threads else outputs
+        images, groups, strips, columns = ranges
+        return [*product(images, groups, strips, columns, _cut(outputs, some))]
 
     def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
         """Return a kernel on all parts. slots: of what follows a group."""
@@ -568,15 +573,16 @@ class _Sweep:
     def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
         """Return the words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
-        images, groups, own, columns = part
-        of_x, of_y = (a.place(images.start, groups.start) for a in (x, y))
-        of_w = behind(given.w, groups.start * self.depth * self.pitch * item)
-        places = of_x, of_w, of_y, behind(given.bias, groups.start * self.pitch * item), room, given.sums
+        images, groups, own, columns, outputs = part
+        of_x, of_y = x.place(images.start, groups.start), y.place(images.start, groups.start, outputs.start)
+        first = groups.start * self.pitch + outputs.start
+        of_w = behind(given.w, first * self.depth * item)
+        places = of_x, of_w, of_y, behind(given.bias, first * item), room, given.sums
         xs, ys, begins, ks = tables
         finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
         rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish
         products = given.product, given.columns + 8 * STRIP_WORDS * own.start
-        counts = y.shape[2], self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
+        counts = len(outputs), self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]

@@ -35,7 +35,7 @@ STRIDES = {2: (1, 2), 4: (1,)}
 # A gradient of weights is cut as if for so many threads, whatever their number; tiles of a chunk of it.
 SHARES, DEEP = 4, 128
 
-# Each thread makes at least so many outputs of it.
+# Where chunks are fewer than threads, each of these makes at least so many outputs.
 PART = 64
 
 # Bytes of a row of the widest panel of a product, and a register.
@@ -140,8 +140,8 @@ class Tiling:
         counts = range(0, geometry.images, images), range(0, geometry.tiles[0], rows)
         found = []
         for g, p, n, r in product(range(geometry.groups), range(geometry.parts), *counts):
-            y = g * of_y[1] + p * geometry.outputs * of_y[2] + n * of_y[0]
-            where = g * of_x[1] + n * of_x[0], y, g * u, g * geometry.outputs
+            y, part = g * of_y[1] + p * geometry.outputs * of_y[2] + n * of_y[0], g * geometry.parts + p
+            where = g * of_x[1] + n * of_x[0], y, part * u, part * geometry.outputs
             found.append((*where, min(images, geometry.images - n), r, min(rows, geometry.tiles[0] - r)))
         assert len(found[0]) == len(CHUNK)
         return np.array(found)
@@ -343,12 +343,13 @@ def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, bu
     def make(sheet: Sheet) -> list[Launch]:
         found = tiling_of(geometry, budget - _room(geometry), sheet.threads)
         assert found is not None  # as for one thread
-        tiling, chunks = found
+        tiling, chunks = _in_parts(*found, len(found[1]), sheet.threads)
         tiled, registers = tiling.tiled, tiling.tiled.form.registers
         u, nbytes = sheet.pack(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
         code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.scheme)
         places, more = (Place(W, begin), u), (tiling.u_next, registers)
-        sheet.packing.append(_over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet))
+        split = _split(of_w, tiling)
+        sheet.packing.append(_over_outputs(code, tiling, split, places, tiled.panels * registers, more, sheet))
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
         ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
         return [_over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
@@ -384,7 +385,7 @@ def _over_chunks(
 ) -> Launch:
     """Return the kernel over chunks. calls: ranges of chunks, and what they multiply or add to, each for a worker."""
     tiled, rows, dtype = tiling.tiled, tiling.tiles + tiling.tiled.form.height, np.dtype(tiling.geometry.char)
-    longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.geometry.groups * tiled.outputs)
+    longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.u_shape[0] * tiled.outputs)
     columns = straight(tiled.panels * tiled.form.width, 1, tiled.form)
     targets = steps(tiled.channels if tiled.gradient else rows, tiled.pitch_y)
     zeros = sheet.keep(np.zeros(longest, dtype))
@@ -453,14 +454,12 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
     if found is None:
         return None
     whole, all_chunks = found
-    groups, outputs, dtype = geometry.groups, geometry.outputs, np.dtype(geometry.char)
+    groups, dtype = geometry.groups, np.dtype(geometry.char)
     each = len(all_chunks) // groups
     lanes = max(min(LANES, budget // (4 * one), (budget - whole.each) // one, each), 1)
 
     def make(sheet: Sheet) -> list[Launch]:
-        parts = _parts(outputs, lanes * groups, sheet.threads)
-        tiling = Tiling(geometry._replace(outputs=outputs // parts, parts=parts), whole.cut) if parts > 1 else whole
-        chunks = tiling.chunks() if parts > 1 else all_chunks
+        tiling, chunks = _in_parts(whole, all_chunks, lanes * groups, sheet.threads)
         lane_size, group_size = prod(tiling.u_shape), prod(tiling.u_shape[1:])
         sums = sheet.take(lanes * lane_size, dtype)
         calls = list[tuple[int, int, Word]]()
@@ -473,15 +472,27 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
         form = tiling.tiled.form
         code = weights_back_kernel(form._replace(height=1, registers=1), geometry.scheme)
         more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
-        split = (of_w[1] * (outputs // parts) if parts > 1 else of_w[0], *of_w[1:])
         registers = -(-tiling.geometry.outputs // form.lanes)
         places, flags = (Place(W), sums), (Place(FLAG),)
-        return [adding, _over_outputs(code, tiling, split, places, registers, more, sheet, flags)]
+        return [adding, _over_outputs(code, tiling, _split(of_w, tiling), places, registers, more, sheet, flags)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 
 
-def _parts(outputs: int, others: int, workers: int) -> int:
-    """Return the parts of outputs that give each thread as much to do."""
-    wanted = ceil(workers / others)
-    return next((n for n in range(wanted, outputs // PART + 1) if outputs % n == 0), 1) if wanted > 1 else 1
+def _in_parts(tiling: Tiling, chunks: Array, others: int, workers: int) -> tuple[Tiling, Array]:
+    """Return how to cut a convolution, and its chunks, where outputs are cut, too, so that each thread has as much to
+    do. others: into how much else it is cut.
+    """
+    geometry, wanted = tiling.geometry, ceil(workers / others)
+    outputs = geometry.outputs
+    parts = next((n for n in range(wanted, outputs // PART + 1) if outputs % n == 0), 1) if wanted > 1 else 1
+    if parts == 1:
+        return tiling, chunks
+    tiling = Tiling(geometry._replace(outputs=outputs // parts, parts=parts), tiling.cut)
+    return tiling, tiling.chunks()
+
+
+def _split(of_w: Shape, tiling: Tiling) -> Shape:
+    """Return the steps of weights whose groups are parts of groups."""
+    geometry = tiling.geometry
+    return (of_w[1] * geometry.outputs if geometry.parts > 1 else of_w[0], *of_w[1:])

@@ -180,16 +180,14 @@ class Begun(NamedTuple):
     odd: int
     kept: Callable[[TBlob], Packed | None] | None = None
 
-    def __call__(self, given: Sequence[TBlob], to: int, *, lasting: bool) -> bool:
-        """Make it, and return whether that was done. lasting: whether weights are in memory that stays as it is."""
-        places = (to, *[blob.address for blob in given])
+    def __call__(self, given: Sequence[int], to: int, packed: Packed | None = None) -> bool:
+        """Make it, and return whether that was done. packed: where weights are kept."""
+        places = (to, *given)
         for place in places:
             if place & self.odd:
                 return False
         words = [0 if n is None else places[n] for n in self.order]
-        if self.kept is None or not lasting:
-            return self.run_at(words) is not False
-        return self.run_at(words, self.kept(given[1])) is not False
+        return (self.run_at(words) if packed is None else self.run_at(words, packed)) is not False
 
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:

@@ -128,10 +128,12 @@ class Ready:
 
     def make(self, run: Run, operands: Sequence[int], number: int, word: int, meta: Meta) -> bool:
         """Make a result for a run; return whether that was done."""
-        assert self.made is not None
+        made = self.made
+        assert made is not None
         owner = Storage(run.facts.device, meta.nbytes)
         address, blobs = owner.lend(), [run.blob(one) for one in operands]
-        if not self.made(blobs, address, lasting=self.made.kept is not None and run.lasts(operands[1])):
+        packed = made.kept(blobs[1]) if made.kept is not None and run.lasts(operands[1]) else None
+        if not made([blob.address for blob in blobs], address, packed):
             return False
         blob = run.found[number] = TBlob(owner, meta.dtype, meta.layout, run.facts.device)
         run.words[word] = blob._address = address

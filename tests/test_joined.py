@@ -408,3 +408,41 @@ def test_explain_says_what_was_chosen() -> None:
     assert "window 3x3, stride 1x1, dilation 1x1" in joint
     assert "computed by itself: algorithm is 'direct'" in alone
     assert "computed by itself: no result of what follows is of its dtype float64" in nothing
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    ("of_x", "of_w", "kind"),
+    [
+        ((1, 64, 7, 7), (200, 64, 3, 3), {"padding": 1}),
+        ((1, 128, 7, 7), (130, 128, 1, 1), {}),
+        ((1, 4, 40, 6), (96, 4, 3, 3), {"padding": 1}),
+        ((1, 48, 9, 9), (170, 24, 3, 3), {"padding": 1, "stride": 2, "groups": 2}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_threads_share_the_outputs_of_few_positions(dtype: str, of_x: Any, of_w: Any, kind: Any, last: bool) -> None:
+    """What follows is told of their own channels, and no bit depends on how many threads there are."""
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape).astype(dtype) for shape in (of_x, of_w))
+    bias, scale = (rng.standard_normal(of_w[0]).astype(dtype) for _ in range(2))
+    x = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
+    along = (lambda one: one) if last else (lambda one: one.reshape(-1, 1, 1))
+    kind = {**kind, "layout": "NHWC" if last else "NCHW", "algorithm": "im2col"}
+    results, alone = [], []
+    for threads in (1, 2, 3, 5):
+        with recorded(), xt.options(threads=threads):
+            given, weights, shift = tensor(x), tensor(w), tensor(bias)
+            whole = nn.conv(given, weights, shift, **kind)
+            alone.append(whole.numpy())
+            residual = tensor(np.cos(alone[0]))
+            for _ in range(3):  # found out, then kept
+                y = nn.conv(given, weights, shift, **kind)
+                found = (y * tensor(along(scale)) + residual).evaluate()
+            results.append(found.numpy())
+    for ours in alone[1:]:
+        np.testing.assert_array_equal(ours, alone[0])
+    for ours in results:
+        np.testing.assert_array_equal(ours, results[0])
+        expected = alone[0] * along(scale) + np.cos(alone[0])
+        np.testing.assert_allclose(ours, expected, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-5)

@@ -164,7 +164,7 @@ class _Outputs(NamedTuple):
             shift, (group, output) = sheet.take(groups * sweep.pitch, dtype), self.bias.steps
             own = np.arange(groups) * group, np.arange(outputs) * output
             found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
-        parts = sweep.parts(sheet.threads, 0 if self.slots else self.panel)  # slots are told of all outputs
+        parts = sweep.parts(sheet.threads, self.panel)
         return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), self.slots)]
 
 
@@ -586,5 +586,6 @@ class _Sweep:
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]
-        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, images.start * y.steps[0]
+        begin = images.start * y.steps[0] + outputs.start * y.steps[2]
+        last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, begin, outputs.start
         return (*places, *rows, *products, *counts, *lengths, *steps, *others, *last)

@@ -33,7 +33,7 @@ from .turning import transposed
 #   begins    of each strip, and behind the last: its first row of outputs
 #   ks        of each element of a window: where it lies in the room, or in place in the input
 #   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group; y.begin: elements from
-#             where the arrays of those begin to y
+#             where the arrays of those begin to y; o.begin: the number of the first output among those of a group
 #   product   and `columns`, of each strip: what strip_products.py is told besides
 #   first     and `end`: columns of outputs, of which so many are made at a time: wide
 #   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
@@ -44,7 +44,7 @@ POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins",
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
-    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin", "o.begin"),
 )
 
 # Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
@@ -481,15 +481,16 @@ class _Ending(_Text):
     def _ending(self) -> Iterator[str]:
         assert self.steps is not None
         registers = 1 + self.lines[-1][1]
-        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far\n  %line = add i64 %o, %q"
+        yield "  %place.far = mul i64 %q, %y.step\n  %place = add i64 %place.p, %place.far"
+        yield "  %line.o = add i64 %o, %q\n  %line = add i64 %line.o, %o.begin"
         yield from self.far("tile.q", "%tile", "%q", registers * self.lanes)
         self.steps.writer.block = self.block
         self.steps.row("%line")
         for v in range(registers):
             yield f"  %tile.q{v} = getelementptr {self.kind}, ptr %tile.q, i64 {v * self.lanes}"
             yield f"  %ended{v} = load {self.vector}, ptr %tile.q{v}, align {self.form.itemsize}"
-            yield f"  %place{v} = add i64 %place, {v * self.lanes}"
-            self.steps.write(f"%ended{v}", f"%place{v}", f"%number{v}", f".{v}", self._mask(v))
+            yield f"  %place{v} = add i64 %place, {v * self.lanes}\n  %column{v} = add i64 %number{v}, %o.begin"
+            self.steps.write(f"%ended{v}", f"%place{v}", f"%column{v}", f".{v}", self._mask(v))
             yield from self._taken()
         self.block = self.steps.writer.block
 

@@ -183,9 +183,8 @@ class Begun(NamedTuple):
     def __call__(self, given: Sequence[int], to: int, packed: Packed | None = None) -> bool:
         """Make it, and return whether that was done. packed: where weights are kept."""
         places = (to, *given)
-        for place in places:
-            if place & self.odd:
-                return False
+        if any([place & self.odd for place in places]):
+            return False
         words = [0 if n is None else places[n] for n in self.order]
         return (self.run_at(words) if packed is None else self.run_at(words, packed)) is not False
 

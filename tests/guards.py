@@ -152,7 +152,10 @@ class Guarded:
     def call(self, laid: Any) -> Any:
         """Return what enters a driver with the words of a run between guard pages."""
 
-        def guarded_call(words: bytes) -> None:
+        def guarded_call(words: Any) -> None:
+            if isinstance(words, ctypes.c_char_p):  # a driver that enters another one
+                laid(words)
+                return
             rounded = -(-len(words) // 8) * 8
             keeper, address = self.lend(-(-rounded // pool.ALIGNMENT) * pool.ALIGNMENT)
             address += -rounded % pool.ALIGNMENT

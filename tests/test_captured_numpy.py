@@ -68,10 +68,16 @@ def windows(x: Any, i: Any) -> Any:
     return two.sum(axis=(-1, -2)), three.mean(axis=-1), sliding_window_view(x.reshape(4, 10), 3, axis=1).max(axis=2)
 
 
+EDGES = np.linspace(-1.0, 1.0, 5)
+
+
 def bins(x: Any, i: Any) -> Any:
     counts, edges = np.histogram(x, bins=7)
     weighted, _ = np.histogram(x, bins=5, range=(-9.0, 9.0), weights=x)
-    return counts * 2, edges * 1.0, weighted, np.digitize(x, edges), np.digitize(x, edges[::-1], right=True)
+    of_edges, same = np.histogram(x, bins=np.linspace(-9.0, 9.0, 7), density=True)
+    constant, _ = np.histogram(x, bins=EDGES)
+    found = counts * 2, edges * 1.0, weighted, of_edges, same * 1.0, constant
+    return *found, np.digitize(x, edges), np.digitize(x, edges[::-1], right=True)
 
 
 def product(x: Any, i: Any) -> Any:
@@ -248,3 +254,18 @@ def test_averages_and_gradients_at_places() -> None:
             average(ours[0], xt.zeros(20))
     for fused in (average, slope):
         assert "[values]" not in fused.explained()
+
+
+def test_edges_that_are_tensors() -> None:
+    """A histogram whose edges a tensor has is captured, and returns it; their number must not depend on values."""
+    edges = names.linspace(0.0, 1.0, 11)
+    counts, same = names.histogram(xt.ones(5), bins=edges)
+    assert same is edges and counts.tolist() == [0] * 9 + [5]
+    fused = xt.fuse(lambda x, edges: names.histogram(x * 2, bins=edges)[0] * 2.0, strict=True)
+    for call in range(4):
+        x = np.random.default_rng(call).random(5000)
+        with xt.options(engine="llvm"):
+            found = fused(xt.asarray(x), edges)
+        np.testing.assert_array_equal(found.numpy(), np.histogram(x * 2, bins=edges.numpy())[0] * 2.0)
+    with pytest.raises(RuntimeError, match="histogram"):
+        fused(xt.ones(5000), xt.asarray(7))

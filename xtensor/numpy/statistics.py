@@ -236,11 +236,13 @@ def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
     values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
-    if isinstance(bins, (str, Tensor)):  # their number depends on values, or they are returned themselves
+    bins = as_array(bins) if isinstance(bins, numpy.ndarray) else bins
+    are_edges = isinstance(bins, Tensor) and bins.ndim == 1  # which are returned themselves
+    if isinstance(bins, (str, Tensor)) and not are_edges:  # their number depends on values
         refuse_capture("histogram")
     if not isinstance(weights, Tensor) or not weights.requires_grad:
         counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
-        return counts, edges
+        return counts, bins if are_edges else edges
     edges = through("histogram_bin_edges", None, (values, bins, range, weights.detach()), {})
     count = edges.size - 1
     inside = xt.logical_and(values >= edges[0], values <= edges[-1])

@@ -118,13 +118,13 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
             makes += one.makes
             steps.append(one.segment)
             continue
-        if isinstance(one, Shown):
-            steps.append(one)
-            continue
-        call = _as_call(one, facts)
-        if call is None or not can_call_back(call.function, [meta for _, _, meta in call.gives]):
+        call = one if isinstance(one, Shown) else _as_call(one, facts)
+        if isinstance(call, Call):
+            if not can_call_back(call.function, [meta for _, _, meta in call.gives]):
+                return None
+            makes += [_made(*give) for give in call.gives if give[0] in facts.results]
+        elif call is None:
             return None
-        makes += [_made(*give) for give in call.gives if give[0] in facts.results]
         steps.append(call)
     if len(steps) == 1 and isinstance(steps[0], Segment):
         return Joined(steps[0], makes, {}, calls=False)

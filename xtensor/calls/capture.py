@@ -267,7 +267,7 @@ class Fused(Dispatched, Generic[P, R]):
         signature, numbers = found[0], found[5]
         known = self._known.get(signature) or self._told(signature, numbers)[0]
         if known is None and self._known and not args and not kwargs:
-            return f"{NEW}: why() is told the arguments of a call, and was told none"
+            return f"{NEW}; why(...) takes the arguments of the call that is asked about"
         return self._why_new(signature, numbers) if known is None else known.why()
 
     def _why_new(self, signature: tuple[Any, ...], numbers: Numbers) -> str:

@@ -150,6 +150,7 @@ class Traced:
             for blob, copy in zip(self._written, self._copies, strict=True):
                 before_write(blob.owner)
                 blob.device.backend.assign(blob.shallow_copy().native(), ..., copy)
+                blob.owner.changes += 1
         return True
 
 

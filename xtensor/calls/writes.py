@@ -25,7 +25,7 @@ from ..devices.cpu import CPU
 from ..graph.node import NO_PARAMS, Node, node_of, result_dtypes
 from ..graph.number import type_of
 from ..plan.costs import CHEAP, FAST_LAUNCH_PAYS, LARGE_UPDATE
-from ..run.executor import before_write, is_new, write, write_again, write_apart
+from ..run.executor import before_write, is_new, opened, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, valued
@@ -323,6 +323,8 @@ def write_captured(capture: Any, function: Callable[..., Any], tensors: Sequence
         except (IndexError, ValueError, TypeError, OverflowError) as error:
             capture.refuse_call(name)  # the function may catch that: what it does then follows from values
             raise prefixed("index" if isinstance(error, IndexError) else name, error) from None
+        finally:
+            target.owner.changes += 1
     capture.called(function, blobs, (), blobs[:1])
 
 
@@ -349,14 +351,14 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
 
 
 def writable(target: Tensor, function: str) -> Native:
-    """Return the native array to write a tensor's elements into, after its pending readers have been served.
+    """Return the native array to write a tensor's elements into, after its pending readers have been served; it is let
+    go of as soon as that is done.
 
     Raises ValueError for a read-only tensor.
     """
     if not target.is_writeable:
         raise ValueError(expected(function, "the target", "be writable", "a read-only view"))
-    before_write(target.owner)
-    return target.native()
+    return opened(target.blob)
 
 
 def writable_blob(target: Tensor, function: str) -> TBlob:

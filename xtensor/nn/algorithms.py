@@ -25,7 +25,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending, Launcher
-from ..run.launches import Begun, Launches, Packed
+from ..run.launches import Begun, Keeper, Launches
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, batch_as, contract, contract_weights, empty, pays, summing_dtype
@@ -191,9 +191,9 @@ class Computed(partial[Array]):
         own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
         found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
 
-        def launch(places: Sequence[int], target: int, slots: int, packed: Packed | None) -> None:
+        def launch(places: Sequence[int], target: int, slots: int, keeper: Keeper | None) -> None:
             one, other, *more = places
-            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots), packed)
+            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots), keeper)
 
         return (launch, own.slots_of(y.shape[1]), found.kept) if isinstance(found, Launches) else None
 

@@ -93,7 +93,7 @@ class Pending:
         self._compute(plan, ending, *operands)
 
     def known(self, operands: Sequence[Array], ending: Ending, plan: Any) -> Any:
-        """Return the launcher of what did that, and its slots; see `Contraction.known`."""
+        """Return what launches that again, as `Contraction.known` says."""
         return getattr(self.bound(plan), "known", lambda *_: None)(operands, ending)
 
 

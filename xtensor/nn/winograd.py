@@ -22,7 +22,7 @@ from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, FLAG, Launches, Packed, Sheet, W, X, Y, begin_of, behind, shared
+from ..run.launches import BIAS, FLAG, Keeper, Launches, Sheet, W, X, Y, begin_of, behind, shared
 from ..run.native import Launch, Place, Word
 from ..storage.blob import TBlob
 from .contraction import LANES, Array, rounded
@@ -293,14 +293,14 @@ class ByTiles(NamedTuple):
         shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
         return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
 
-    def run_at(self, words: Sequence[int], packed: Packed | None = None) -> bool:
-        """Do that with arrays that begin there. packed: as of `Launches`."""
+    def run_at(self, words: Sequence[int], keeper: Keeper | None = None) -> bool:
+        """Do that with arrays that begin there. keeper: as of `Launches`."""
         flag = np.zeros(1, np.int64)
-        self.launches.run_at([*words, begin_of(flag)], packed)
+        self.launches.run_at([*words, begin_of(flag)], keeper)
         return not flag[0]
 
-    def kept(self, weights: TBlob) -> Packed | None:
-        """Return where weights are kept: see `Launches`."""
+    def kept(self, weights: TBlob) -> Keeper | None:
+        """Return how weights are kept: see `Launches`."""
         return self.launches.kept(weights)
 
 
@@ -343,13 +343,13 @@ def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, bu
     def make(sheet: Sheet) -> list[Launch]:
         found = tiling_of(geometry, budget - _room(geometry), sheet.threads)
         assert found is not None  # as for one thread
-        tiling, chunks = _in_parts(*found, len(found[1]), sheet.threads)
+        tiling, chunks = found
+        tiling, chunks = _in_parts(tiling, chunks, len(chunks), sheet.threads)
         tiled, registers = tiling.tiled, tiling.tiled.form.registers
         u, nbytes = sheet.pack(prod(tiling.u_shape), np.dtype(geometry.char)), prod(tiling.u_shape) * geometry.itemsize
         code = weights_kernel(tiled.form._replace(height=1, registers=1), geometry.scheme)
         places, more = (Place(W, begin), u), (tiling.u_next, registers)
-        split = _split(of_w, tiling)
-        sheet.packing.append(_over_outputs(code, tiling, split, places, tiled.panels * registers, more, sheet))
+        sheet.packing.append(_over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet))
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
         ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
         return [_over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
@@ -419,10 +419,11 @@ def _over_outputs(
     taps = np.add.outer(np.arange(3) * window[0], np.arange(3) * window[1]).ravel()
     first = int(taps.min())
     table, workers, calls = sheet.keep(taps - first), min(sheet.threads, registers), list[tuple[Word, ...]]()
-    for g, n in product(range(tiling.u_shape[0]), range(workers)):
+    for k, n in product(range(tiling.u_shape[0]), range(workers)):
+        g, part = divmod(k, geometry.parts)
         share = registers * n // workers, registers * (n + 1) // workers
         numbers = (*share, geometry.outputs, geometry.channels, by_output, by_channel, *more)
-        far = (g * by_group + first) * item, g * prod(tiling.u_shape[1:]) * item
+        far = (g * by_group + part * geometry.outputs * by_output + first) * item, k * prod(tiling.u_shape[1:]) * item
         calls.append((*[behind(*one) for one in zip(places, far, strict=True)], table, *flags, *numbers))
     return shared(code, calls, workers)
 
@@ -474,7 +475,7 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
         more = tiling.u_next, form.registers, tiling.tiled.pitch_y, lanes, lane_size
         registers = -(-tiling.geometry.outputs // form.lanes)
         places, flags = (Place(W), sums), (Place(FLAG),)
-        return [adding, _over_outputs(code, tiling, _split(of_w, tiling), places, registers, more, sheet, flags)]
+        return [adding, _over_outputs(code, tiling, of_w, places, registers, more, sheet, flags)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 
@@ -490,9 +491,3 @@ def _in_parts(tiling: Tiling, chunks: Array, others: int, workers: int) -> tuple
         return tiling, chunks
     tiling = Tiling(geometry._replace(outputs=outputs // parts, parts=parts), tiling.cut)
     return tiling, tiling.chunks()
-
-
-def _split(of_w: Shape, tiling: Tiling) -> Shape:
-    """Return the steps of weights whose groups are parts of groups."""
-    geometry = tiling.geometry
-    return (of_w[1] * geometry.outputs if geometry.parts > 1 else of_w[0], *of_w[1:])

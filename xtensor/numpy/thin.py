@@ -107,9 +107,11 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
         taken = _taken(rest, [])
     except LONG_WAY:
         return False
-    if target._owner is not None:
-        target._owner.version += 1
-    quickly(native, target._data, *taken)
+    try:
+        quickly(native, target._data, *taken)
+    finally:
+        if target._owner is not None:
+            target._owner.version += 1
     return True
 
 

@@ -20,13 +20,12 @@ from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Task, Work
 from ..storage.blob import TBlob
-from ..storage.storage import NEVER
 from .at_indices import ByIndex, can_be_indexed, indexed
 from .callbacks import can_call_back
 from .capture import Capture, with_kernels
 from .cuda_segment import Step
 from .cuda_transforms import ByCufft
-from .executor import before_write
+from .executor import before_write, opened
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
 from .native import WORD, Makes
 from .prepare import Builder, by_library
@@ -53,8 +52,7 @@ class Before(NamedTuple):
     def put_back(self) -> None:
         """Put it back."""
         for blob, copy in self.copies:
-            before_write(blob.owner)
-            blob.device.backend.assign(blob.native(), ..., copy)
+            blob.device.backend.assign(opened(blob), ..., copy)
         for generator, state in self.states:
             generator.state = state
 
@@ -246,11 +244,11 @@ class Captured:
         written = [arguments[number].owner for number in self.written]
         try:
             for owner in written:
-                owner.laid_out = NEVER
+                owner.is_written = True
             results = schedule.run([*arguments, *self._constants] if self._constants else arguments, scalars)
         finally:
             for owner in written:
-                owner.laid_out = None
+                owner.is_written, owner.changes = False, owner.changes + 1
         return [output.of(arguments, results) for output in self.outputs]
 
     def can_be_undone(self, arguments: Sequence[TBlob]) -> bool:

@@ -10,6 +10,8 @@ from math import prod
 from sys import getrefcount, is_finalizing
 from typing import Any
 
+import numpy as np
+
 from ..base.locks import fork_waiting_lock
 from ..base.options import Closing, Settings, settings
 from ..base.profiling import LIBRARY, WAIT, noted, observers
@@ -186,6 +188,37 @@ def before_write(owner: Storage) -> None:
         owner.count_write()
 
 
+class _Open(weakref.ref[Any]):
+    """A reference to the array through which some memory is written."""
+
+    __slots__ = ("owner",)
+    owner: Storage
+
+
+# Those that are there, by their ids, as they hash as arrays do.
+_open: dict[int, _Open] = {}
+
+
+def _close(reference: Any) -> None:
+    """Take note that a write has ended."""
+    reference.owner.changes += 1
+    _open.pop(id(reference), None)
+
+
+def opened(blob: TBlob) -> Native:
+    """Return the native array to write some bytes through, after everybody who waits for them was served: when nobody
+    holds it any more, the write has ended, which is counted, too.
+    """
+    before_write(blob.owner)
+    native = blob.native()
+    if type(native) is np.ndarray:
+        native = native.view()
+        reference = _Open(native, _close)
+        reference.owner = blob.owner
+        _open[id(reference)] = reference
+    return native
+
+
 def _release(owner: Storage) -> None:
     """Serve the guard of some memory and let go of it, unless it has a history."""
     guard = owner.guard
@@ -286,6 +319,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         if passing is not None and not passing.is_seen():
             passing.face = None
         _planner().run(_planner().planned(order, [node], (node, blob)))
+        blob.owner.changes += 1
         return True
 
 
@@ -305,6 +339,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         if again is not None:
             _count_write(blob.owner)
             _loaded[0].run(again)
+            blob.owner.changes += 1
         elif passing is not None:
             passing.face = face
         return again is not None
@@ -315,6 +350,7 @@ def write_apart(node: Node, blob: TBlob) -> None:
     with turn():
         before_write(blob.owner)
         _planner().run(_planner().planned(pending_below([node]), [node], (node, blob)))
+        blob.owner.changes += 1
 
 
 def is_new(node: Node) -> bool:

@@ -132,8 +132,8 @@ class Relaunch(NamedTuple):
     odd: Sequence[int]
     kept: Callable[[Any], Any]
 
-    def __call__(self, places: Sequence[int], words: Sequence[int], packed: Any = None) -> bool:
-        """Do it where arrays begin at places, with the words of scalars; return whether that was done. packed: where
+    def __call__(self, places: Sequence[int], words: Sequence[int], keeper: Any = None) -> bool:
+        """Do it where arrays begin at places, with the words of scalars; return whether that was done. keeper: how
         the second operand is kept.
         """
         is_odd = any([place & bits for place, bits in zip(places, self.odd, strict=True)])
@@ -141,7 +141,7 @@ class Relaunch(NamedTuple):
             return False
         told = (*places, 0)  # the sums lie nowhere
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
-        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0], packed)
+        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0], keeper)
         return True
 
     def _shares(self, places: Sequence[int]) -> bool:

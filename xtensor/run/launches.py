@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_char
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import ref
 
+from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.threads import share, worth
 from ..codegen.cpu.compile import Code
 from ..storage.blob import TBlob
 from ..storage.pool import POOL
-from ..storage.storage import NEVER
+from ..storage.storage import trusted
 from .contractions import address
 from .native import SCRATCH, Laid, Launch, Place, Scratch, Word
 
@@ -25,8 +26,9 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 X, W, Y, BIAS, SLOTS, PACKED = range(6)
 FLAG = SLOTS
 
-# Bytes of weights that are laid out from which on they may be kept, and of all that are kept.
-KEPT_LEAST, KEPT_MOST = 1 << 15, 1 << 28
+# Bytes of weights that are laid out from which on they may be kept, and of all that are kept; ways to lay out those of
+# one memory.
+KEPT_LEAST, KEPT_MOST, KEPT_WAYS = 1 << 15, 1 << 28, 16
 
 
 class Sheet:
@@ -59,37 +61,69 @@ Make = Callable[[Sheet], list[Launch]]
 
 
 class Packed:
-    """Weights as launches lay them out, of memory as it is: key says of which state. base: where they lie; threads: for
-    how many they were laid out, 0 as long as they are not.
+    """Weights as launches for so many threads lay them out. base: where they lie in the memory; is_there: whether they
+    do; nothing is as long as there is no memory.
     """
 
-    __slots__ = ("__weakref__", "base", "key", "memory", "nbytes", "threads")
+    __slots__ = ("__weakref__", "base", "is_there", "memory", "nbytes")
 
-    def __init__(self, key: tuple[int, ...]) -> None:
-        self.key, self.memory, self.base, self.nbytes, self.threads = key, None, 0, 0, 0
+    def __init__(self) -> None:
+        self.let_go()
 
-    def room(self, nbytes: int) -> bool:
-        """Take memory for so many bytes; return whether they can be kept."""
-        if self.memory is None or self.nbytes != nbytes:
-            if sum([one.nbytes for one in _kept]) + nbytes > KEPT_MOST:
-                return False
-            (self.memory, self.base), self.nbytes, self.threads = POOL.lend(nbytes), nbytes, 0
-            _kept.add(self)
-        return True
+    def let_go(self) -> None:
+        """Let go of the memory."""
+        self.memory, self.base, self.nbytes, self.is_there = None, 0, 0, False
+
+    def take(self, nbytes: int) -> bool:
+        """Take memory for so many bytes, those of the oldest if need be; return whether they can be kept."""
+        if self.memory is None and nbytes <= KEPT_MOST:
+            there = [one for one in [reference() for reference in _kept] if one is not None and one.nbytes]
+            while sum([one.nbytes for one in there]) + nbytes > KEPT_MOST:
+                there.pop(0).let_go()
+            (self.memory, self.base), self.nbytes = POOL.lend(nbytes), nbytes
+            _kept[:] = [ref(one) for one in (*there, self)]
+        return self.memory is not None
 
 
-# Those that have memory.
-_kept: WeakSet[Packed] = WeakSet()
+# Those that have memory, the oldest first.
+_kept: list[ref[Packed]] = []
+
+
+class Layouts:
+    """What is laid out of some memory. state: its version and changes, for which that is so. ways: by the launches that
+    read it, their threads, and where the weights begin.
+    """
+
+    __slots__ = ("state", "ways")
+
+    def __init__(self, state: tuple[int, int]) -> None:
+        self.state = state
+        self.ways: dict[tuple[Launches, int, int], Packed] = {}
+
+
+class Keeper(NamedTuple):
+    """Weights that may be kept: where they begin, and what is kept of their memory."""
+
+    begin: int
+    layouts: Layouts
+
+    def packed(self, launches: Launches, threads: int) -> Packed | None:
+        """Return where they are kept for launches, from the second time on; the first time is noted."""
+        ways, way = self.layouts.ways, (launches, threads, self.begin)
+        found = ways.get(way)
+        if found is None:
+            make_room(ways, KEPT_WAYS)
+            ways[way] = Packed()
+        return found
 
 
 class Prepared(NamedTuple):
-    """Launches for so many threads. whole: all of them; rest: what is left where weights are laid out; nbytes: of
+    """Launches for so many threads. whole: all of them; again: what is left where weights are laid out; nbytes: of
     these, 0 where there are none. tables: what must live.
     """
 
-    threads: int
     whole: Laid
-    rest: Laid
+    again: Laid
     nbytes: int
     tables: list[Array]
 
@@ -99,15 +133,13 @@ class Prepared(NamedTuple):
             self.whole.run(words, rest, boxes)
             return
         words = [*words, *[0] * (PACKED - len(words))]
-        if packed is None or not packed.room(self.nbytes):
+        if packed is None or not packed.take(self.nbytes):
             memory, base = POOL.lend(self.nbytes)  # which is kept as long as this runs
             self.whole.run([*words, base], rest, boxes)
-        elif packed.threads == self.threads:
-            self.rest.run([*words, packed.base], rest, boxes)
-        else:
-            packed.threads = 0
-            self.whole.run([*words, packed.base], rest, boxes)
-            packed.threads = self.threads
+            return
+        memory, is_there = packed.memory, packed.is_there  # others may let go of it meanwhile
+        (self.again if is_there else self.whole).run([*words, packed.base], rest, boxes)
+        packed.is_there = packed.memory is memory
 
 
 class Launches:
@@ -125,32 +157,32 @@ class Launches:
         """Run them on arrays that lie as those that they were made for; None for one that no word speaks of."""
         self.run_at([0 if one is None else begin_of(one) for one in operands])
 
-    def run_at(self, words: Sequence[int], packed: Packed | None = None) -> None:
-        """Run them on arrays that begin there. packed: what `kept` returns."""
+    def run_at(self, words: Sequence[int], keeper: Keeper | None = None) -> None:
+        """Run them on arrays that begin there. keeper: what `kept` returns."""
         threads = min(worth(self._seconds), self._most)
         if threads > 1:
             ready = self._for(threads)
+            packed = None if keeper is None else keeper.packed(self, threads)
             if share(threads, lambda rest, boxes: ready.run(words, packed, rest, boxes)):
                 return
-        self._for(1).run(words, packed)
+        self._for(1).run(words, None if keeper is None else keeper.packed(self, 1))
 
-    def kept(self, weights: TBlob) -> Packed | None:
-        """Return where weights are kept as they are laid out, from the second time on that they come unchanged; None
-        where that is not worth it, or others can write to them.
+    def kept(self, weights: TBlob) -> Keeper | None:
+        """Return how weights are kept as they are laid out, as long as they stay as they are; None where that is not
+        worth it, or others can write to them.
         """
         owner = weights.owner
-        if self._for(1).nbytes < KEPT_LEAST or owner.shared or owner.laid_out is NEVER:
+        if self._for(1).nbytes < KEPT_LEAST or owner.is_written:
             return None
-        owner.laid_out = kept = {} if owner.laid_out is None else owner.laid_out
-        place, key = (self, weights.address), (owner.version, owner.exposures)
-        found: Packed | None = kept.get(place)
-        if found is not None and found.key == key:
-            return found
-        kept[place] = Packed(key)
-        return None
+        if owner.shared and (owner in trusted.owners or owner.is_exposed()):
+            return None
+        state, layouts = (owner.version, owner.changes), owner.layouts
+        if layouts is None or layouts.state != state:
+            layouts = owner.layouts = Layouts(state)
+        return Keeper(weights.address, layouts)
 
     def made(self, threads: int) -> tuple[list[Launch], Sheet]:
-        """Return the launches for so many threads, and what they were made with."""
+        """Return the launches for so many threads, but for those that lay out weights, and what they were made with."""
         sheet, found = Sheet(threads), list[Launch]()
         for make in self._makes:
             found += make(sheet)
@@ -163,8 +195,8 @@ class Launches:
             launches, sheet = self.made(threads)
             nbytes, scratch = sheet.packed.nbytes, sheet.scratch.nbytes
             formats = "q" * (PACKED + 1) if nbytes else self._formats
-            whole, rest = [Laid(one, threads, scratch, formats) for one in ([*sheet.packing, *launches], launches)]
-            found = self._prepared[threads] = Prepared(threads, whole, rest, nbytes, sheet.tables)
+            whole, again = [Laid(one, threads, scratch, formats) for one in ([*sheet.packing, *launches], launches)]
+            found = self._prepared[threads] = Prepared(whole, again, nbytes, sheet.tables)
         return found
 
 
@@ -178,15 +210,15 @@ class Begun(NamedTuple):
     run_at: Callable[..., bool | None]
     order: tuple[int | None, ...]
     odd: int
-    kept: Callable[[TBlob], Packed | None] | None = None
+    kept: Callable[[TBlob], Keeper | None] | None = None
 
-    def __call__(self, given: Sequence[int], to: int, packed: Packed | None = None) -> bool:
-        """Make it, and return whether that was done. packed: where weights are kept."""
+    def __call__(self, given: Sequence[int], to: int, keeper: Keeper | None = None) -> bool:
+        """Make it, and return whether that was done. keeper: how weights are kept."""
         places = (to, *given)
         if any([place & self.odd for place in places]):
             return False
         words = [0 if n is None else places[n] for n in self.order]
-        return (self.run_at(words) if packed is None else self.run_at(words, packed)) is not False
+        return (self.run_at(words) if keeper is None else self.run_at(words, keeper)) is not False
 
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:

@@ -505,8 +505,8 @@ def _joined(
     scalars = [run.operand(base + number) for number in joint.numbers[2]]
     if ready:  # and so it stays, whatever other threads do
         words, number = run.words, base + joint.numbers[0][1]
-        packed = ready[0].kept(run.blob(number)) if run.lasts(number) else None
-        if ready[0]([words[word] + after for word, after in where], joint.words(scalars), packed):
+        keeper = ready[0].kept(run.blob(number)) if run.lasts(number) else None
+        if ready[0]([words[word] + after for word, after in where], joint.words(scalars), keeper):
             return
     operands, others, _, results = joint.numbers
     arrays = [[run.operand(base + number) for number in numbers] for numbers in (operands, others, results)]

@@ -28,7 +28,7 @@ from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
 from ..graph.number import is_traced
-from ..run.executor import before_write, can_look, seen_later
+from ..run.executor import can_look, opened, seen_later
 from ..run.places import Gather, Scatter, Window
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
@@ -618,8 +618,7 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     native_key = key if basic else _thin_key(key)
     if native_key is None:
         return False
-    before_write(x.owner)
-    return assign(native, native_key, given, basic=basic)
+    return assign(opened(x.blob), native_key, given, basic=basic)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

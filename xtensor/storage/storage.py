@@ -30,9 +30,6 @@ reading = fork_safe_lock()
 # From how many readers on dead ones are looked for.
 MANY_READERS = 64
 
-# What is laid out of memory to which a schedule writes while it runs: nothing is.
-NEVER: dict[Any, Any] = {}
-
 Native = Any  # a numpy.ndarray or a cupy.ndarray
 
 
@@ -158,8 +155,9 @@ class Storage:
     guard: who waits for the bytes as they are, None where nobody does.
     shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
         without a copy); `is_exposed` asks.
-    exposures: how often somebody outside came to be able to write to it.
-    laid_out: what machine code lays out of it and keeps as long as nobody writes to it (run/launches.py).
+    changes: how often a write has ended, or somebody outside came to be able to write to it.
+    is_written: whether a schedule that runs writes to it.
+    layouts: what machine code lays out of it and keeps as long as it stays as it is (run/launches.py).
     lender: of imported memory, what returns None once nobody else holds it. borrower: of exported memory, a reference
         to what lives as long as somebody does. Both are None where there is none.
     """
@@ -171,10 +169,11 @@ class Storage:
         "__weakref__",
         "_root",
         "borrower",
+        "changes",
         "device",
-        "exposures",
         "guard",
-        "laid_out",
+        "is_written",
+        "layouts",
         "lender",
         "nbytes",
         "shared",
@@ -185,8 +184,9 @@ class Storage:
         self.device = device
         self.nbytes = nbytes
         self.shared = False
-        self.version = self.exposures = 0
-        self.laid_out: dict[Any, Any] | None = None
+        self.version = self.changes = 0
+        self.is_written = False
+        self.layouts: Any = None
         self.guard: Guard | None = None
         self.lender: Callable[[], Any] | None = None
         self.borrower: weakref.ref[Any] | None = None
@@ -318,7 +318,7 @@ class Storage:
         part = Storage(self.device, high - low, self.bytes[low:high])
         with first_use:
             self.shared, self.borrower = True, weakref.ref(loan)
-            self.exposures += 1
+            self.changes += 1
             part.shared, part.lender = True, lambda: (self, loan)
         trusted.owners |= {self, part}
         return part
@@ -345,7 +345,7 @@ class Storage:
             trusted.owners = frozenset()  # others of them may be the same memory
         with first_use:
             self.shared, self.lender = True, lender or _nobody_knows
-            self.exposures += 1
+            self.changes += 1
 
     def hand_out(self) -> Native | None:
         """Return the bytes for somebody outside, who can write to them as long as the array or a view of it lives; None
@@ -359,7 +359,7 @@ class Storage:
         with first_use:
             before = None if self.borrower is None else self.borrower()
             self.shared = True
-            self.exposures += 1
+            self.changes += 1
             if before is None or isinstance(before, Loan):
                 self.borrower = weakref.ref(given)
             if isinstance(before, Loan):

@@ -11,7 +11,7 @@ from weakref import ref
 
 from ..base.caches import make_room
 from ..base.dtypes import DType
-from ..base.threads import share, worth
+from ..base.threads import is_alone, share, worth
 from ..codegen.cpu.compile import Code
 from ..storage.blob import TBlob
 from ..storage.pool import POOL
@@ -169,10 +169,10 @@ class Launches:
 
     def kept(self, weights: TBlob) -> Keeper | None:
         """Return how weights are kept as they are laid out, as long as they stay as they are; None where that is not
-        worth it, or others can write to them.
+        worth it, or others can write to them, as other threads of Python can: writes are counted before they are done.
         """
         owner = weights.owner
-        if self._for(1).nbytes < KEPT_LEAST or owner.is_written:
+        if self._for(1).nbytes < KEPT_LEAST or owner.is_written or not is_alone():
             return None
         if owner.shared and (owner in trusted.owners or owner.is_exposed()):
             return None

@@ -43,7 +43,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found, plain = [], launches.Prepared.run
 
     def run(self: Any, words: Any, kept: Any, *rest: Any) -> None:
-        found.append(kept is None or not kept.is_there)
+        found.append(kept is None or kept.memory is None or kept.filled is not kept.memory)
         plain(self, words, kept, *rest)
 
     monkeypatch.setattr(launches.Prepared, "run", run)

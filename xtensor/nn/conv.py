@@ -43,7 +43,7 @@ __all__ = ["conv", "conv_algorithm", "conv_transpose", "convolve", "correlate"]
 # Scratch in MB, on the CPU and on other devices.
 WORKSPACE_MB, WORKSPACE_MB_ELSEWHERE = 64.0, 256.0
 
-# The keyword arguments of `conv` that a plan is made of.
+# The keyword arguments of `conv` that a plan is made of, in the order in which `_arguments` takes them.
 KIND: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "layout": None}
 KIND |= {"workspace_mb": None, "algorithm": "auto"}
 

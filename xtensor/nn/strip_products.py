@@ -110,7 +110,7 @@ class _Products(NamedTuple):
         return rounded(self.product.scratch(False))
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out weights and biases, and the convolution."""
+        """Return what lays out biases, and the convolution; what lays out weights is part of the sheet's packing."""
         sweep, (groups, outputs, channels), dtype = self.sweep, self.w.shape[:3], self.w.dtype
         found, weights, lie = list[Launch](), self.w.at, self.w.steps
         if not self.is_laid_out:

@@ -154,7 +154,7 @@ class _Outputs(NamedTuple):
     slots: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out weights and biases, and the convolution."""
+        """Return what lays out biases, and the convolution; what lays out weights is part of the sheet's packing."""
         sweep, (groups, outputs), dtype = self.sweep, self.w.shape[:2], self.w.dtype
         weights, found = sheet.pack(groups * sweep.depth * sweep.pitch, dtype), list[Launch]()
         sheet.packing.append(panels(self.w, self.panel, sheet, weights))
@@ -543,8 +543,8 @@ class _Sweep:
         return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.dtype.itemsize)
 
     def parts(self, threads: int, panel: int = 0) -> list[Part]:
-        """Return parts that give all threads about as much to do. panel: of so many outputs, panels of which are parts
-        where there is too little else; 0 where they are not to be.
+        """Return parts that give all threads about as much to do. panel: where images, groups, strips and columns are
+        fewer than threads, outputs are cut as well, after a number of panels of so many; 0 for not.
         """
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
         for length in (*self.y.shape[:2], self.strips.number):

@@ -60,29 +60,35 @@ class Sheet:
 Make = Callable[[Sheet], list[Launch]]
 
 
+# What keeps memory alive, and where it begins.
+Lent = tuple[Any, int]
+
+
 class Packed:
-    """Weights as launches for so many threads lay them out. base: where they lie in the memory; is_there: whether they
-    do; nothing is as long as there is no memory.
+    """Weights as launches for so many threads lay them out. memory: where, None as long as that is nowhere; filled: the
+    memory in which they lie by now, which is another one where they were let go of meanwhile.
     """
 
-    __slots__ = ("__weakref__", "base", "is_there", "memory", "nbytes")
+    __slots__ = ("__weakref__", "filled", "memory", "nbytes")
 
     def __init__(self) -> None:
         self.let_go()
 
     def let_go(self) -> None:
         """Let go of the memory."""
-        self.memory, self.base, self.nbytes, self.is_there = None, 0, 0, False
+        self.memory: Lent | None = None
+        self.filled: Lent | None = None
+        self.nbytes = 0
 
-    def take(self, nbytes: int) -> bool:
-        """Take memory for so many bytes, those of the oldest if need be; return whether they can be kept."""
+    def take(self, nbytes: int) -> Lent | None:
+        """Return memory for so many bytes, of the oldest if need be; None for more than can be kept."""
         if self.memory is None and nbytes <= KEPT_MOST:
             there = [one for one in [reference() for reference in _kept] if one is not None and one.nbytes]
             while sum([one.nbytes for one in there]) + nbytes > KEPT_MOST:
                 there.pop(0).let_go()
-            (self.memory, self.base), self.nbytes = POOL.lend(nbytes), nbytes
+            self.memory, self.nbytes = POOL.lend(nbytes), nbytes
             _kept[:] = [ref(one) for one in (*there, self)]
-        return self.memory is not None
+        return self.memory
 
 
 # Those that have memory, the oldest first.
@@ -132,14 +138,13 @@ class Prepared(NamedTuple):
         if not self.nbytes:
             self.whole.run(words, rest, boxes)
             return
-        words = [*words, *[0] * (PACKED - len(words))]
-        if packed is None or not packed.take(self.nbytes):
-            memory, base = POOL.lend(self.nbytes)  # which is kept as long as this runs
-            self.whole.run([*words, base], rest, boxes)
-            return
-        memory, is_there = packed.memory, packed.is_there  # others may let go of it meanwhile
-        (self.again if is_there else self.whole).run([*words, packed.base], rest, boxes)
-        packed.is_there = packed.memory is memory
+        kept = None if packed is None else packed.take(self.nbytes)
+        memory = kept or POOL.lend(self.nbytes)  # held as long as this runs, whoever lets go of it meanwhile
+        is_there = kept is not None and packed is not None and packed.filled is kept
+        laid = self.again if is_there else self.whole
+        laid.run([*words, *[0] * (PACKED - len(words)), memory[1]], rest, boxes)
+        if packed is not None:
+            packed.filled = kept
 
 
 class Launches:

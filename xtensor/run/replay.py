@@ -105,8 +105,8 @@ def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) ->
         return None
     plan, device = expression.plan, nodes[0].device
     direct = into is None and limits.engine == "auto" and device.backend is CPU
-    is_small = direct and all([prod(node.shape) * node.dtype.itemsize <= small for node in nodes])
-    if is_small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
+    ends_are_small = direct and all([prod(node.shape) * node.dtype.itemsize <= small for node in nodes])
+    if ends_are_small and plan.largest(values) * nodes[0].dtype.itemsize <= small:
         return None
     placed = None if into is None else (expression.roots[0], into)
     return _over(expression.trace.of(values), plan, device, placed, limits)

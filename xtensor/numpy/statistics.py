@@ -237,12 +237,12 @@ def histogram(
 ) -> tuple[Tensor, Tensor]:
     values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
     bins = as_array(bins) if isinstance(bins, numpy.ndarray) else bins
-    are_edges = isinstance(bins, Tensor) and bins.ndim == 1  # which are returned themselves
-    if isinstance(bins, (str, Tensor)) and not are_edges:  # their number depends on values
+    given = bins if isinstance(bins, Tensor) and bins.ndim == 1 else None  # edges, which are returned themselves
+    if isinstance(bins, (str, Tensor)) and given is None:  # their number depends on values
         refuse_capture("histogram")
     if not isinstance(weights, Tensor) or not weights.requires_grad:
         counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
-        return counts, bins if are_edges else edges
+        return counts, edges if given is None else given
     edges = through("histogram_bin_edges", None, (values, bins, range, weights.detach()), {})
     count = edges.size - 1
     inside = xt.logical_and(values >= edges[0], values <= edges[-1])

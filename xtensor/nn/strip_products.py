@@ -16,7 +16,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import ROWS
 from ..codegen.cpu.strip_products import products_kernel
-from ..codegen.cpu.strips import Strip
+from ..codegen.cpu.strip_rows import Strip
 from ..plan.costs import POSITIONS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending

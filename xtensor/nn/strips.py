@@ -19,8 +19,9 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host, the_host
 from ..codegen.cpu.finish import COLUMNS, ROWS
+from ..codegen.cpu.strip_rows import STRIP_WORDS, Strip
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
-from ..codegen.cpu.strips import STRIP_WORDS, Strip, outputs_first_kernel, outputs_kernel
+from ..codegen.cpu.strips import outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import (
     FARTHEST,

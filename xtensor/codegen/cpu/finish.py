@@ -71,12 +71,12 @@ class Steps:
         loop.take_scalars()
         self._load_same(SINGLE, "0", "")
 
-    def fetch(self, places: Iterable[str]) -> None:
+    def fetch(self, places: Iterable[str], suffix: str = "") -> None:
         """Have what lies as C does fetched from some of its places, each of one vector."""
         for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
             if lie != ALIKE or number == self.finish.sum:
                 continue
-            name = f"%fetch{number}"
+            name = f"%fetch{number}{suffix}"
             self.lines.append(f"{name}.slot = getelementptr i64, ptr %slots, i64 {number}")
             self.lines.append(f"{name} = load ptr, ptr {name}.slot")
             for n, place in enumerate(places):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from .compile import Code, handmade
 from .finish import Finish
 from .gemm import NUMBERS, POINTERS, WORDS, Form, declared, source
-from .strips import STRIP_WORDS, Strip, _Text
+from .strip_rows import STRIP_WORDS, Strip, StripText
 
 
 @lru_cache(256)
@@ -25,7 +25,7 @@ def products_kernel(own: Strip, form: Form, finish: Finish | None = None) -> Cod
     return handmade("\n".join([source(form, finish, "product"), *lines]))
 
 
-class _Products(_Text):
+class _Products(StripText):
     """The text of a kernel around the product. %product: what that is told, but for what differs from strip to strip;
     %sums: its scratch. Columns of a strip stand for panels of rows, of `height` or one less.
     """

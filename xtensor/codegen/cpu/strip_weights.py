@@ -1,4 +1,4 @@
-"""Gradients of the weights of convolutions, by strips as in strips.py: their sums are in registers over a strip."""
+"""Gradients of the weights of convolutions, by strips as in strip_rows.py: their sums are in registers over a strip."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from .compile import Code, handmade
 from .gemm import _masked_load, _masked_store, first_lanes
-from .strips import Strip, _Text
+from .strip_rows import Strip, StripText
 
 
 @lru_cache(256)
@@ -22,7 +22,7 @@ def weights_first_kernel(own: Strip) -> Code:
     return handmade("\n".join(_WeightsFirst(own).text()))
 
 
-class _Weights(_Text):
+class _Weights(StripText):
     """The text of the gradient of weights: the sums of a strip, added to those in memory."""
 
     @property
@@ -115,7 +115,7 @@ class _Weights(_Text):
         yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {self.panel}"
 
 
-class _WeightsFirst(_Text):
+class _WeightsFirst(StripText):
     """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
 
     What is in no window is masked out in the windows too, as it may be infinite.

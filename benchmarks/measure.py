@@ -54,16 +54,16 @@ def warmed(call: Callable[[], Any], seconds: float) -> float:
 
 
 def repeated(call: Callable[[], Any], least: float, pause: float = 0.0) -> Callable[[], float]:
-    """Return a function that times a call and returns its seconds, measured over 2 ms at least.
+    """Return a function that times a call and returns its seconds, measured over 6 ms at least.
 
     least: about what one call takes. pause: seconds to wait first, for another library's spinning threads to sleep.
     """
     timed = Timer(call)
-    calls = max(1, round(2e-3 / least))
+    calls = max(1, round(6e-3 / least))
 
     def measure() -> float:
         sleep(pause)
-        call()  # wakes this contestant's own threads and brings its data back into the cache
+        call()  # wakes this contestant's own threads, and brings its data back into the cache in part
         return timed.timeit(calls) / calls
 
     return measure

@@ -30,7 +30,7 @@ from xtensor.graph import node
 from xtensor.plan import fusion as plan
 from xtensor.run import replay
 from xtensor.storage import pool
-from xtensor.storage.pool import IDLE_SECONDS, POOLED, Pool, size_class
+from xtensor.storage.pool import IDLE_SECONDS, POOLED, WAITING, Pool, size_class
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [0, 1, 63, 64, 65, 1000, POOLED - 1, POOLED, POOLED + 1, 100_000, MIB, 2 * MIB, 2 * MIB + 1, 5 * MIB, 33 * MIB]
@@ -513,8 +513,9 @@ def test_an_interrupt_when_the_lock_has_just_been_taken() -> None:
             raise KeyboardInterrupt
 
     lock = mine._lock
-    waits, block = mine._take(4 * MIB), mine._take(4 * MIB)
-    mine.take_back(waits)  # a large block waits for the next call, and two are sorted in
+    *waiting, block = [mine._take(4 * MIB) for _ in range(WAITING + 1)]
+    for one in waiting:
+        mine.take_back(one)  # these wait for the next call; with one more all are sorted in
     mine._lock = Interrupting(lock)
     with pytest.raises(KeyboardInterrupt):
         mine.take_back(block)

@@ -241,12 +241,12 @@ class Pool:
         """Put a block among the idle ones; the finalizers of owners call it.
 
         It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
-        the latest the next one, finds the block. A few small ones, or a large one, wait for that in any case.
+        the latest the next one, finds the block. A few of them wait for that in any case, but not beyond the limit.
         """
         block.since = monotonic()
         self._back.append(block)
-        is_large, number = block.nbytes >= HUGE_PAGE, len(self._back)
-        if number > WAITING or (is_large and (number > 1 or self._idle_bytes + block.nbytes > self.limit)):
+        number = len(self._back)
+        if number > WAITING or self._idle_bytes + number * block.nbytes > self.limit:
             holding(self._lock, partial(self._alone, self._settle))
 
     def stats(self) -> Stats:
@@ -303,19 +303,20 @@ class Pool:
             return self._lend(fresh)
 
     def _last(self, nbytes: int) -> Block | None:
-        """Return the block given back last where it is of the size and still counted as in use: nothing changes."""
+        """Return the last block of the size among those given back that still count as in use: nothing changes."""
         with self._lock:
-            if self._busy:  # sorting in, which counts on those that are there
+            if self._busy or monotonic() >= self._swept + 1:  # sorting in, which counts on those that are there
                 return None
-            try:
-                block = self._back.pop()
-            except IndexError:
-                return None
-            unused = block.nbytes - nbytes
-            if unused >= 0 and 8 * unused < block.nbytes and monotonic() < self._swept + 1:
-                self._hits += 1
-                return block
-            self._back.append(block)
+            for _ in range(len(self._back)):
+                try:
+                    block = self._back.pop()
+                except IndexError:
+                    return None
+                unused = block.nbytes - nbytes
+                if unused >= 0 and 8 * unused < block.nbytes:
+                    self._hits += 1
+                    return block
+                self._back.appendleft(block)
             return None
 
     def _lend(self, block: Block) -> Block:

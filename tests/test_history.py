@@ -470,3 +470,35 @@ def test_pending_leaves_are_not_written_through_views() -> None:
             x.requires_grad = True
             with pytest.raises(RuntimeError, match="requires a gradient"):
                 view(x)[...] = 1.0
+
+
+@pytest.mark.parametrize("way", ["plain", "always", "fused"])
+@pytest.mark.parametrize("write", ["all", "some"])
+def test_copies_made_by_reshaping_are_written(way: str, write: str) -> None:
+    """What is reshaped after its axes were permuted, as pixels are shuffled, is a copy that has its own values."""
+
+    def shuffled(x: Any) -> Any:
+        apart = xt.reshape(x * 2.0, (2, 2, 2, 3))
+        return xt.reshape(xt.permute_dims(apart, (2, 0, 3, 1)), (4, 6))
+
+    def written(x: Any) -> Any:
+        y = shuffled(x)
+        if write == "all":
+            y += x
+        else:
+            y[1:, ::2] = 3.0
+        return xt.sum(y * y * x)
+
+    def fresh(x: Any) -> Any:
+        y = shuffled(x)
+        inside = (xt.arange(4)[:, None] >= 1) & (xt.arange(6) % 2 == 0)
+        return xt.sum((y + x if write == "all" else xt.where(inside, 3.0, y)) ** 2 * x)
+
+    gradient = xt.grad(written)
+    if way == "fused":
+        gradient = xt.fuse(gradient)
+    wanted = xt.grad(fresh)
+    for seed in range(4):
+        x = xt.asarray(np.random.default_rng(seed).normal(size=(4, 6)))
+        with xt.options(lazy="always" if way == "always" else "auto"):
+            np.testing.assert_allclose(gradient(x).numpy(), wanted(x).numpy(), rtol=1e-13)

@@ -139,11 +139,16 @@ def refuse_leaf(target: Tensor, function: str) -> None:
 
 
 def _origin(target: Tensor) -> tuple[Step | None, Layout]:
-    """Return the step of what a tensor is a view of, views of views followed back, and its layout."""
+    """Return the step of what a tensor is a view of, views of views followed back, and its layout. What has been copied
+    instead, as it could not be reshaped where it lay, has the values of the step that it stops at.
+    """
     step, layout = target._step, target.blob.layout
     while step is not None and step.within is not None:
         within = step.within
-        layout, step = within if isinstance(within, Layout) else within(layout), step.parents[0]
+        whole = within if isinstance(within, Layout) else within(layout)
+        if whole is None:
+            break
+        layout, step = whole, step.parents[0]
     return step, layout
 
 

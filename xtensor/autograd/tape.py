@@ -253,7 +253,7 @@ class Step:
             self.device = data.device if type(data) is TBlob else result.device
         else:
             self.shape, self.dtype, self.device = result.shape, result.dtype, result.device
-        self.within: Layout | Callable[[Layout], Layout] | None = None
+        self.within: Layout | Callable[[Layout], Layout | None] | None = None
         self.seen: tuple[int, int] | None = None
 
     def __repr__(self) -> str:

@@ -370,17 +370,15 @@ class View:
         """Return whether the layout of a view tells where all of its operand lies."""
         return self.way != "index"
 
-    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout:
-        """Return the layout of an operand of some shape from that of its view."""
+    def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout | None:
+        """Return the layout of an operand of some shape from that of its view, None for one of a copy that has none."""
         if self.way == "permute":
             return layout.permute([given.index(axis) for axis in range(len(given))])
         if self.way == "flip":
             return layout.flip(given)
         if self.way == "broadcast_to":
             return Layout(shape, layout.strides[len(given) - len(shape) :], layout.offset)
-        found = layout.reshape(shape, itemsize)
-        assert found is not None  # what became this view without a copy goes back without one
-        return found
+        return layout.reshape(shape, itemsize)
 
     def of(self, blob: TBlob, given: Any) -> TBlob:
         """Return the view of a blob; a reshape that strides do not allow is of a copy."""

@@ -1,5 +1,6 @@
-"""Matrix products of native arrays in other ways than the library's own, where one of them is faster: many rows with
-one matrix, stacks of small matrices (codegen/cpu/stack.py), and a long matrix with few columns (codegen/cpu/thin.py).
+"""Matrix products of native arrays in other ways than the library's own, where one of them is faster: a stack of rows
+with one matrix, stacks of small matrices (codegen/cpu/stack.py), and a long matrix with few columns
+(codegen/cpu/thin.py).
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def product_of(a: Array, b: Array, out: Array | None) -> Array | None:
         return None
     if a.dtype.kind in "iu":
         return integer_product(a, b)
-    if is_stack(a, b):
-        return stacked_product(a, b, out)
     if _is_rows(a, b):
         return _product_of_rows(a, b, out)
+    if is_stack(a, b):
+        return stacked_product(a, b, out)
     return thin_product(a, b, out) if is_thin(a, b) else None
 
 
@@ -56,21 +57,22 @@ def _has_code(a: Array) -> bool:
     return settings().engine in ("auto", "llvm") and library_of(a) is np and host() is not None
 
 
-# ---- many rows with one matrix
+# ---- a stack of rows with one matrix
 
 
 def _is_rows(a: Array, b: Array) -> bool:
-    """Return whether a product is one of many rows with the same matrix, each of which NumPy would go through alone."""
-    if a.ndim < 3 or b.ndim != 2 or a.shape[-2] != 1 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
+    """Return whether a product is one of a stack of rows with the same matrix, which NumPy goes through one by one."""
+    if a.ndim < 3 or b.ndim != 2 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
         return False
-    return a.size > NATIVE_PRODUCTS * a.shape[-1] and a.flags.c_contiguous and library_of(a) is np
+    return bool(a.flags.c_contiguous) and library_of(a) is np
 
 
 def _product_of_rows(a: Array, b: Array, out: Array | None) -> Array:
-    """Return the product of rows with a matrix; out: where it goes, in C order."""
+    """Return the product of all rows with a matrix at once; out: where it goes, in C order."""
     shape = (*a.shape[:-1], b.shape[-1])
     c: Array = np.empty(shape, a.dtype) if out is None else out
-    rows, found = a.reshape(-1, a.shape[-1]), c.reshape(-1, b.shape[-1])
+    count = prod(shape[:-1])
+    rows, found = a.reshape(count, a.shape[-1]), c.reshape(count, b.shape[-1])
     if is_thin(rows, b):
         thin_product(rows, b, found)
     else:

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..base.layout import Layout, Shape, strides_over
+from ..base.layout import Layout, Shape, contiguous, strides_over
 from ..codegen.cpu import blas as calls
 from ..codegen.cpu.compile import host
 from ..devices import blas
@@ -41,6 +41,17 @@ class Matrix(NamedTuple):
         return self.turned.by_rows
 
     @property
+    def is_packed(self) -> bool:
+        """Whether they lie one after the other, by rows."""
+        packed = contiguous(self.shape, 1).strides
+        return all(n == 1 or step == own for n, step, own in zip(self.shape, self.strides, packed, strict=True))
+
+    @property
+    def rows(self) -> Matrix:
+        """All rows as one matrix, where they are packed."""
+        return Matrix((prod(self.shape[:-1]), self.shape[-1]), (self.shape[-1], 1))
+
+    @property
     def turned(self) -> Matrix:
         """The matrices transposed."""
         return Matrix(*[(*one[:-2], one[-1], one[-2]) for one in self])
@@ -64,7 +75,7 @@ class ByBlas:
 
     def __init__(self, kernel: Kernel, work: Work, form: Form, address: int) -> None:
         (result,) = kernel.results
-        node, self._stacks = work.trace.values[result], stacks_of(kernel, work)
+        node, self._stacks = work.trace.values[result], _at_once(kernel, work)
         self.kernel, self.task = kernel, work.task([kernel])
         self._form, self._address = form, address
         self._char, self._itemsize = node.dtype.char, node.dtype.itemsize
@@ -81,7 +92,7 @@ class ByBlas:
             return None
         if node.dtype.kind == "c" and any(node.params["turned"]):  # and conjugated
             return None
-        a, b, c = stacks_of(kernel, work)
+        a, b, c = _at_once(kernel, work)
         many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
         thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # for which there may be code
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
@@ -137,6 +148,18 @@ def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
         c = Matrix((*c.shape[:-1], 1, c.shape[-1]), (*c.strides[:-1], 1, c.strides[-1]))
     turned = node.params["turned"]
     return a.turned if turned[0] else a, b.turned if turned[1] else b, c
+
+
+def _at_once(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the operands and the result, a stack of rows with one matrix as one product where `product_of` of
+    matmul.py has it so.
+    """
+    a, b, c = stacks_of(kernel, work)
+    given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape
+    is_counted = max(prod(a.shape), prod(b.shape)) >= costs.PRODUCT_LEAST
+    if len(a.shape) < 3 or len(given) != 2 or not is_counted or not (a.is_packed and c.is_packed):
+        return a, b, c
+    return a.rows, b, c.rows
 
 
 def _begin(number: int, work: Work) -> tuple[int, int]:

@@ -279,6 +279,9 @@ def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
         return _turned_product(x1, g, first=True)
     if x1.ndim == 1 and len(like.shape) == 2:
         return cast(Tensor, xt.expand_dims(conjugate(x1), axis=-1) * g)  # which is fused, where rows are mapped too
+    if len(like.shape) == 2 and x1.ndim > 2:  # all rows at once
+        x1, g = (xt.reshape(one, (prod(one.shape[:-1]), one.shape[-1])) for one in (x1, g))
+        return _turned_product(x1, g, first=True)
     columns = _with_axes(g, column=len(like.shape) == 1, row=x1.ndim == 1)
     product = matmul(adjoint(x1 if x1.ndim > 1 else xt.expand_dims(x1, axis=0)), columns)
     product = product if len(like.shape) > 1 else xt.squeeze(product, axis=-1)

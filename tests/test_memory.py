@@ -495,6 +495,13 @@ def test_an_interrupt_before_the_owner_has_its_block(monkeypatch: pytest.MonkeyP
         assert mine.stats().in_use == 0
 
 
+def test_blocks_that_wait_count_to_the_limit() -> None:
+    mine = Pool(16 * MIB)
+    for block in [mine._take(size * MIB) for size in (16, 8, 5, 4, 3, 2)]:
+        mine.take_back(block)
+        assert mine._idle_bytes + sum(one.nbytes for one in mine._back) <= mine.limit
+
+
 def test_an_interrupt_when_the_lock_has_just_been_taken() -> None:
     """The lock is given back, so that other threads find it free."""
     mine = Pool()

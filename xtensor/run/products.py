@@ -155,7 +155,7 @@ def _at_once(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
     matmul.py has it so.
     """
     a, b, c = stacks_of(kernel, work)
-    given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape
+    given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape  # of b, before a vector became a column
     is_counted = max(prod(a.shape), prod(b.shape)) >= costs.PRODUCT_LEAST
     if len(a.shape) < 3 or len(given) != 2 or not is_counted or not (a.is_packed and c.is_packed):
         return a, b, c

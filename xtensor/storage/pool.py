@@ -201,6 +201,7 @@ class Pool:
         self._lock: Any = fork_safe_lock()
         self._busy = False  # inside a step: a second one of the same thread comes from a finalizer or a signal
         self._back: deque[Block] = deque()  # given back, not yet sorted in
+        self._waiting_bytes = 0  # of these, about: other threads may count at the same time
         self._idle: dict[int, list[Block]] = {}  # by size, the one used last at the end
         self._in_use = self._idle_bytes = self._peak = 0
         self._hits = self._misses = self._returned = 0
@@ -245,8 +246,8 @@ class Pool:
         """
         block.since = monotonic()
         self._back.append(block)
-        number = len(self._back)
-        if number > WAITING or self._idle_bytes + number * block.nbytes > self.limit:
+        self._waiting_bytes += block.nbytes
+        if len(self._back) > WAITING or self._idle_bytes + self._waiting_bytes > self.limit:
             holding(self._lock, partial(self._alone, self._settle))
 
     def stats(self) -> Stats:
@@ -303,7 +304,7 @@ class Pool:
             return self._lend(fresh)
 
     def _last(self, nbytes: int) -> Block | None:
-        """Return the last block of the size among those given back that still count as in use: nothing changes."""
+        """Return the last block of the size among those given back that still count as in use: it goes on to."""
         with self._lock:
             if self._busy or monotonic() >= self._swept + 1:  # sorting in, which counts on those that are there
                 return None
@@ -315,6 +316,7 @@ class Pool:
                 unused = block.nbytes - nbytes
                 if unused >= 0 and 8 * unused < block.nbytes:
                     self._hits += 1
+                    self._waiting_bytes -= block.nbytes
                     return block
                 self._back.appendleft(block)
             return None
@@ -357,6 +359,7 @@ class Pool:
     def _settle(self) -> float:
         """Sort in what was given back, and drop what is too much or too old; returns the time."""
         now = monotonic()
+        self._waiting_bytes = 0
         for _ in range(len(self._back)):  # and not those that finalizers add meanwhile: that may go on for ever
             self._sort_in(self._back.popleft())
         if now > self._swept + 1:
@@ -413,6 +416,7 @@ class Pool:
         self._busy = False
         while self._back:
             self._in_use -= self._back.popleft().nbytes
+        self._waiting_bytes = 0
         self._idle.clear()
         self._idle_bytes = 0
 

@@ -145,7 +145,10 @@ class _Ending(StripText):
                 yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
 
     def _ended_whole(self) -> Iterator[str]:
-        """Yield what writes what becomes of the sums of a whole block, in the registers they are added up in."""
+        """Yield what writes what becomes of the sums of a whole block, in the registers they are added up in.
+
+        Only where lines are outputs does an input lie by rows, and only where they are windows by columns.
+        """
         assert self.steps is not None
         for line, v in self.lines:
             own = f".{line}.{v}"

@@ -139,8 +139,9 @@ def refuse_leaf(target: Tensor, function: str) -> None:
 
 
 def _origin(target: Tensor) -> tuple[Step | None, Layout]:
-    """Return the step of what a tensor is a view of, views of views followed back, and its layout. What has been copied
-    instead, as it could not be reshaped where it lay, has the values of the step that it stops at.
+    """Return the step of what a tensor is a view of, views of views followed back, and its layout.
+
+    A reshape that had to copy is no view: the way back ends there.
     """
     step, layout = target._step, target.blob.layout
     while step is not None and step.within is not None:

@@ -371,7 +371,7 @@ class View:
         return self.way != "index"
 
     def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout | None:
-        """Return the layout of an operand of some shape from that of its view, None for one of a copy that has none."""
+        """Return the layout of an operand of some shape from that of its view, None where that had to be a copy."""
         if self.way == "permute":
             return layout.permute([given.index(axis) for axis in range(len(given))])
         if self.way == "flip":

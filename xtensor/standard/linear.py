@@ -136,7 +136,7 @@ def _product_shape(x1: Tensor, x2: Tensor) -> Shape:
 
 
 def _is_counted(a: Any, b: Any) -> bool:
-    """Return whether generated code may compute the matrix product of native arrays."""
+    """Return whether generated code may compute the matrix product of native arrays; run/products.py asks the same."""
     return (a.size >= PRODUCT_LEAST or b.size >= PRODUCT_LEAST) and a.ndim > 1 and b.ndim > 1
 
 

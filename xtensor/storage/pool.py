@@ -304,7 +304,7 @@ class Pool:
             return self._lend(fresh)
 
     def _last(self, nbytes: int) -> Block | None:
-        """Return the last block of the size among those given back that still count as in use: it goes on to."""
+        """Return the block of the size that was given back last, if it is not sorted in yet: it counts as in use."""
         with self._lock:
             if self._busy or monotonic() >= self._swept + 1:  # sorting in, which counts on those that are there
                 return None

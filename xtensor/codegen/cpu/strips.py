@@ -104,7 +104,7 @@ class _Ending(StripText):
         return chain(self._place("place"), ends)
 
     def _either(self, whole: Iterable[str], part: Iterable[str]) -> Iterator[str]:
-        """Yield what is done with a whole block, or with a part of one; what stands behind it is in %ended."""
+        """Yield what is done with a whole block, or with a part of one; what comes next stands in `ended`."""
         yield f"  %all.o = icmp sge i64 %left.o, {self.panel}\n  %all.p = icmp sge i64 %left.p, {self.windows}"
         yield "  %all.there = and i1 %all.o, %all.p"
         yield "  br i1 %all.there, label %whole.block, label %part.block\nwhole.block:"
@@ -185,6 +185,8 @@ class _Ending(StripText):
 
     def _ahead(self) -> Iterator[str]:
         """Yield where the next block lies in arrays of what follows: %ahead.b."""
+        if self.steps is None:
+            return
         yield from self._place("ahead")
         yield f"  %ahead.block = mul i64 {self.y_step}, {self.windows}\n  %ahead.b = add i64 %ahead.p, %ahead.block"
 
@@ -199,8 +201,9 @@ class _Ending(StripText):
         yield from self._taken()
 
     def _term(self, terms: Iterator[str]) -> Iterator[str]:
-        yield f"  %ahead.k = call i64 @llvm.smin.i64(i64 %k, i64 {self.lines[-1][0]})"
-        yield from self._fetched("%ahead.k") if not self.own.turned[1] else ()
+        if self.steps is not None and not self.own.turned[1]:
+            yield f"  %ahead.k = call i64 @llvm.smin.i64(i64 %k, i64 {self.lines[-1][0]})"
+            yield from self._fetched("%ahead.k")
         yield from self.words("%k", "ks")
         yield f"  %x.k = getelementptr {self.kind}, ptr %x.p, i64 %ks.this"
         yield from terms

@@ -553,15 +553,16 @@ def node_later(
     op: Any, operands: tuple[Any, ...], params: dict[str, Any], shape: Shape, dtype: DType, device: Device
 ) -> Tensor:
     """Return a tensor over a new pending node."""
-    inputs = tuple(value_of(x) if isinstance(x, Tensor) else x for x in operands)
+    inputs = tuple([value_of(x) if isinstance(x, Tensor) else x for x in operands])
     return enter(node_of(op, inputs, params, shape, dtype, device), settings())
 
 
 def value_of(x: Tensor) -> Node | TBlob:
     """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
-    if type(x._data) is Part:
+    value: Any = x._data
+    if type(value) is Part:
         record_part(x)
-    value = x.value
+        value = x._data
     return value if type(value) is Node and value.blob is None else x.blob
 
 

@@ -164,8 +164,10 @@ def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
         if type(x) is Tensor:
             if type(x._data) is Part:
                 record_part(x)
-            if not is_node(x) and x.owner.is_exposed():
-                found.append(x.owner)
+            if not is_node(x):
+                owner = x.owner
+                if owner.shared and owner.is_exposed():
+                    found.append(owner)
     return found
 
 

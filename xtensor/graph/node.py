@@ -239,7 +239,7 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
     for value in inputs:
         kind = type(value)
         if kind is TBlob:
-            held += value.owner.nbytes
+            held += (value._owner or value.owner).nbytes
             structure.append(value.dtype.num)  # hashes faster than the dtype
             own = value.shape
         elif kind is Node:

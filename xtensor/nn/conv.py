@@ -124,7 +124,8 @@ def _arguments(
     stride, padding, dilation, groups, layout, workspace_mb, algorithm = kind
     key = None
     if padding_mode == "zeros" and type(x) is type(w) is Tensor and type(bias) in OPTIONAL and is_plain(kind):
-        key = (kind, *[None if one is None else (one.shape, one.dtype, one.device) for one in (x, w, bias)])
+        by = None if bias is None else (bias.shape, bias.dtype.num, bias.device.backend)
+        key = kind, x.shape, x.dtype.num, x.device.backend, w.shape, w.dtype.num, w.device.backend, by
         plan = _plans.get(key)
         if plan is not None:
             return x, w, bias, plan

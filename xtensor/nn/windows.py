@@ -163,7 +163,8 @@ _PLAIN = frozenset((int, str, type(None)))
 
 def is_plain(kind: tuple[Any, ...]) -> bool:
     """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
-    return all(type(one) in _PLAIN or (type(one) is tuple and _PLAIN.issuperset(map(type, one))) for one in kind)
+    odd = [one for one in kind if type(one) not in _PLAIN]
+    return not odd or all(type(one) is tuple and _PLAIN.issuperset(map(type, one)) for one in odd)
 
 
 def channels_last(layout: Any, rank: int, function: str) -> tuple[bool, bool]:

@@ -70,16 +70,16 @@ def _planner() -> Any:
 
 def force(value: Node | TBlob | Part | Masked) -> TBlob:
     """Return a value's bytes, computing them if they are pending."""
-    if isinstance(value, TBlob):
-        return value
-    if isinstance(value, Masked):
-        return value.settled()
-    if value.blob is None:
-        if isinstance(value, Part):
-            whole = force(value.whole)
-            value.blob, value.seen = whole.view(whole.layout.index(value.key)), None
-        else:
+    if isinstance(value, Node):
+        if value.blob is None:
             evaluate([value])
+    elif isinstance(value, TBlob):
+        return value
+    elif isinstance(value, Masked):
+        return value.settled()
+    elif value.blob is None:
+        whole = force(value.whole)
+        value.blob, value.seen = whole.view(whole.layout.index(value.key)), None
     assert value.blob is not None
     return value.blob
 

@@ -75,10 +75,8 @@ class Tensor(Operators, Methods):
     @property
     def value(self) -> Node | TBlob | Part:
         """What stands behind: a pending Node, a part of one, or a TBlob."""
-        data = self._data
-        if type(data) is _ARRAY:
-            return self._blob or self._described()
-        return cast(Any, data)
+        data: Any = self._data
+        return (self._blob or self._described()) if type(data) is _ARRAY else data
 
     @property
     def blob(self) -> TBlob:

@@ -18,7 +18,7 @@ from xtensor.nn import norms
 
 nn = xt.nn
 INF, NAN = math.inf, math.nan
-FILES = ("activations", "attention", "layers", "losses", "normalisers", "norms")
+FILES = ("activations", "alignments", "attention", "layers", "losses", "normalisers", "norms", "resizing")
 
 # ---- definitions, in NumPy
 
@@ -453,6 +453,7 @@ def test_far_from_the_target(name: str) -> None:
 X, Y = xt.ones((2, 3)), xt.ones((2, 4))
 IMAGE, INT = xt.ones((2, 6, 4)), xt.asarray([0, 1])
 RNG = xt.random.default_rng(0)
+SPELLED = xt.asarray([[1, 2], [2, 1]])
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.hardtanh(X, 2.0, 1.0), ValueError, "hardtanh: max_val must not be below min_val, 2.0, got 1.0"),
     (lambda: nn.leaky_relu(X, "a"), TypeError, "leaky_relu: negative_slope must be a number, got 'a'"),
@@ -535,6 +536,79 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: nn.cross_entropy(X, INT, label_smoothing=2.0), ValueError, "label_smoothing must be between 0 and 1"),
     (lambda: nn.cross_entropy(X, INT, reduction="batchmean"), ValueError, "reduction must be one of"),
     (lambda: nn.nll_loss(X, X), TypeError, "nll_loss: target must be integer, got float64"),
+    (lambda: nn.celu(X, 0), ValueError, "celu: alpha must not be 0, got 0"),
+    (lambda: nn.celu(X, -1), ValueError, "celu: alpha must be between 0 and inf, got -1"),
+    (lambda: nn.prelu(X, xt.ones(2)), ValueError, r"prelu: weight must have shape \(3,\), got \(2,\)"),
+    (lambda: nn.glu(X), ValueError, r"glu: x must have an even length along axis 1, got shape \(2, 3\)"),
+    (
+        lambda: nn.instance_norm(X),
+        ValueError,
+        r"instance_norm: x must have more than 1 position per channel, got shape",
+    ),
+    (lambda: nn.local_response_norm(X, 0), ValueError, "local_response_norm: size must be positive, got 0"),
+    (lambda: nn.normalize(INT), TypeError, "normalize: x must be real floating, got int64"),
+    (lambda: nn.cosine_similarity(X, INT), TypeError, "cosine_similarity: y must be real floating, got int64"),
+    (lambda: nn.interpolate(X, 2), ValueError, r"interpolate: x must have 3, 4 or 5 axes, got shape \(2, 3\)"),
+    (lambda: nn.interpolate(IMAGE), ValueError, "interpolate: size must be given, or scale_factor, got neither"),
+    (lambda: nn.interpolate(IMAGE, 2, 2), ValueError, "interpolate: size must be given, or scale_factor, got both"),
+    (
+        lambda: nn.interpolate(IMAGE, 2, mode="cubic"),
+        ValueError,
+        "interpolate: mode must be one of 'nearest', .*'cubic'",
+    ),
+    (
+        lambda: nn.interpolate(IMAGE, 2, mode="trilinear"),
+        ValueError,
+        "interpolate: mode must be 'linear' for 1 spatial axes, got 'trilinear'",
+    ),
+    (
+        lambda: nn.interpolate(IMAGE, 2, align_corners=True),
+        ValueError,
+        "interpolate: align_corners must be False for mode 'nearest', got True",
+    ),
+    (lambda: nn.interpolate(IMAGE, scale_factor=0.1), ValueError, "scale_factor must leave an element along each axis"),
+    (
+        lambda: nn.interpolate(IMAGE, scale_factor="2"),
+        TypeError,
+        "interpolate: scale_factor must hold numbers, got '2'",
+    ),
+    (lambda: nn.pixel_shuffle(IMAGE, 5), ValueError, r"pixel_shuffle: x must have channels, .* divisible by 25, got"),
+    (
+        lambda: nn.pixel_unshuffle(IMAGE, 5),
+        ValueError,
+        r"pixel_unshuffle: x must have channels, .* divisible by 5, got",
+    ),
+    (
+        lambda: nn.grid_sample(IMAGE, X),
+        ValueError,
+        r"grid_sample: grid must have 3 axes",
+    ),
+    (lambda: nn.affine_grid(X, (2, 3, 4, 5)), ValueError, r"affine_grid: theta must have shape \(batch, 2, 3\) for"),
+    (
+        lambda: nn.ctc_loss(xt.ones((4, 2, 3)), INT, [4, 4], [1, 1]),
+        ValueError,
+        r"ctc_loss: targets must have shape \(2, longest\), got shape",
+    ),
+    (
+        lambda: nn.ctc_loss(xt.ones((4, 2, 3)), SPELLED, [4, 5], [1, 1]),
+        ValueError,
+        r"ctc_loss: input_lengths must be from 1 to 4, got \[4, 5\]",
+    ),
+    (
+        lambda: nn.ctc_loss(xt.ones((4, 2, 3)), SPELLED, [4, 4], [1]),
+        ValueError,
+        r"ctc_loss: target_lengths must have shape \(2,\), got shape \(1,\)",
+    ),
+    (
+        lambda: nn.ctc_loss(xt.ones((4, 2, 3)), SPELLED + 2, [4, 4], [1, 1]),
+        IndexError,
+        "ctc_loss: targets must hold integers from 0 to 2, got 3",
+    ),
+    (
+        lambda: nn.ctc_loss(xt.ones((4, 2, 3)), SPELLED, [4, 4], [1, 1], blank=3),
+        IndexError,
+        "ctc_loss: blank must be from 0 to 2, got 3",
+    ),
     (
         lambda: nn.nll_loss(xt.asarray(1.0), INT),
         ValueError,

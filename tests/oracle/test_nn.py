@@ -78,6 +78,8 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "elu": (nn.elu, F.elu),
     "elu alpha": (lambda x: nn.elu(x, alpha=2.5), lambda x: F.elu(x, alpha=2.5)),
     "selu": (nn.selu, F.selu),
+    "celu": (lambda x: nn.celu(x, 1.5), lambda x: F.celu(x, 1.5)),
+    "softsign": (nn.softsign, F.softsign),
     "gelu": (nn.gelu, F.gelu),
     "gelu tanh": (lambda x: nn.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh")),
     "silu": (nn.silu, F.silu),
@@ -255,6 +257,23 @@ CASES = [
         for g in (2, 3)
         for axis in (1, 2, -1)
     ],
+    both("instance_norm", IMAGES, eps=1e-3),
+    both("instance_norm", IMAGES[..., 0]),
+    Case(
+        "instance_norm weighted",
+        nn.instance_norm,
+        lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
+        (IMAGES, W6, B6),
+    ),
+    *[both("local_response_norm", IMAGES, size=n, alpha=0.3, beta=0.6, k=1.2) for n in (1, 2, 3, 4, 9)],
+    both("normalize", IMAGES),
+    both("normalize", IMAGES, ours={"p": 3.0, "axis": -1}, p=3.0, dim=-1),
+    both("normalize", np.zeros((2, 3))),
+    both("cosine_similarity", X3, normal(3, 4, 1, seed=1)),
+    both("cosine_similarity", X3, np.zeros((3, 4, 5)), ours={"axis": -1}, dim=-1),
+    both("glu", IMAGES, ours={"axis": 1}, dim=1),
+    both("prelu", IMAGES, W6),
+    both("prelu", KINKS, B6[:1]),
     *[normed(training, count) for training in (False, True) for count in (0, 1, 2)],
     normed(True, 2, tracked=False),
     Case(

@@ -33,7 +33,18 @@ def along_axis(axis: int | None) -> Callable[..., Any]:
 
 PLAIN = [
     *("relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "mish", "softplus", "sigmoid", "log_sigmoid"),
-    *("hardtanh", "hardsigmoid", "hardswish", "erf", "softmax", "log_softmax", "logsumexp", "layer_norm"),
+    *(
+        "celu",
+        "softsign",
+        "hardtanh",
+        "hardsigmoid",
+        "hardswish",
+        "erf",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "layer_norm",
+    ),
 ]
 
 SAMPLES = [
@@ -52,6 +63,10 @@ SAMPLES = [
     nn("leaky_relu", X, note="slope", negative_slope=-0.3),
     nn("hardtanh", X, note="bounds", min_val=-0.3, max_val=0.7),
     nn("softplus", X, note="beta and threshold", beta=2.0, threshold=1.0),
+    nn("celu", X, note="alpha", alpha=0.7),
+    nn("prelu", IMAGES, normal(4)),
+    nn("prelu", X, normal(1), note="one weight"),
+    nn("glu", IMAGES, axis=1),
     nn("softmax", IMAGES, note="axis", axis=1),
     nn("softmax", IMAGES, note="axes", axis=(0, 2)),
     nn("log_softmax", IMAGES, note="axes", axis=(0, 2)),
@@ -64,6 +79,12 @@ SAMPLES = [
     nn("layer_norm", IMAGES, positive(4), normal(4), note="middle axis", axis=1),
     Sample("nn.group_norm", lambda xp, x, w, b: xp.nn.group_norm(x, 2, w, b), (IMAGES, positive(4), normal(4))),
     Sample("nn.group_norm", lambda xp, x: xp.nn.group_norm(x, 3, axis=-1), (IMAGES,), "channels last"),
+    nn("instance_norm", IMAGES, positive(4), normal(4)),
+    nn("instance_norm", normal(2, 3, 4), note="channels last", axis=-1),
+    nn("local_response_norm", IMAGES, size=3, alpha=0.3, k=1.2),
+    nn("normalize", IMAGES),
+    nn("normalize", X, note="p", p=3.0, axis=-1),
+    nn("cosine_similarity", IMAGES, normal(2, 4, 1, seed=1)),
     Sample(
         "nn.batch_norm",
         lambda xp, x, w, b: xp.nn.batch_norm(x, None, None, w, b, training=True),
@@ -75,6 +96,12 @@ SAMPLES = [
     nn("linear", normal(4), normal(5, 4), note="vector"),
     Sample("nn.embedding", lambda xp, w: xp.nn.embedding(xp.asarray(LABELS), w), (normal(4, 2),)),
     Sample("nn.dropout", lambda xp, x: xp.nn.dropout(x, 0.4, generator=np.random.default_rng(0)), (X,)),
+    Sample(
+        "nn.dropout",
+        lambda xp, x: xp.nn.dropout(x, 0.4, generator=np.random.default_rng(0), together=2),
+        (IMAGES,),
+        "channels",
+    ),
     nn("scaled_dot_product_attention", normal(2, 3, 4), normal(2, 4, 4, seed=1), normal(2, 4, 5)),
     nn("scaled_dot_product_attention", X, normal(4, 4), normal(4, 5), note="mask", given=(MASK,)),
     nn("scaled_dot_product_attention", X, normal(4, 4), normal(4, 5), normal(3, 4, seed=2), note="bias"),
@@ -104,4 +131,5 @@ SAMPLES = [
     nn("cross_entropy", IMAGES, given=(np.array([[0] * 4, [2] * 4]),), note="axis", axis=-1, reduction="sum"),
     nn("nll_loss", IMAGES, given=(LABELS,)),
     nn("nll_loss", IMAGES, given=(IGNORED,), note="weights", weight=positive(4)),
+    nn("ctc_loss", normal(4, 2, 4) - 2, given=(np.array([[1, 1], [3, 2]]), np.array([4, 3]), np.array([2, 1]))),
 ]

@@ -5,6 +5,7 @@ Tensor([0.5, 0.5], dtype=float64)
 """
 
 from .activations import *
+from .alignments import *
 from .attention import *
 from .conv import *
 from .layers import *
@@ -13,4 +14,5 @@ from .normalisers import *
 from .norms import *
 from .padding import *
 from .pool import *
+from .resizing import *
 from .unfold import *

@@ -14,6 +14,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import REAL_FLOATING
 from ..base.errors import check_choice, expected
+from ..base.layout import as_axis
 from ..calls.compositions import macro
 from ..calls.rows import elementwise
 from ..codegen.cpu.math import ERF_FAR, ERF_NEAR
@@ -22,24 +23,28 @@ from ..codegen.element import Element, absolute, minimum, primitive, where
 from ..codegen.element import exp as e_exp
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
-from .checks import floating, within
+from .checks import along, channel_axis, floating, per_channel, within
 
 __all__ = [
+    "celu",
     "elu",
     "erf",
     "gelu",
+    "glu",
     "hardsigmoid",
     "hardswish",
     "hardtanh",
     "leaky_relu",
     "log_sigmoid",
     "mish",
+    "prelu",
     "relu",
     "relu6",
     "selu",
     "sigmoid",
     "silu",
     "softplus",
+    "softsign",
 ]
 
 # ---- the error function
@@ -90,12 +95,40 @@ def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
     return xt.where(x > 0, x, x * within(negative_slope, "leaky_relu", "negative_slope", -inf, inf))
 
 
+def prelu(x: Tensor, weight: Tensor, /, *, axis: int = 1) -> Tensor:
+    """Return x where x > 0, else weight * x, with a weight of shape () or (1,), or one per channel, along `axis`.
+
+    Raises TypeError unless both are real floating, ValueError for another shape. Source: torch.nn.functional.prelu.
+    """
+    x, weight = floating(x, "prelu"), floating(weight, "prelu", "weight")
+    if weight.size == 1 and weight.ndim <= 1:
+        weight = xt.reshape(weight, ())
+    else:
+        axis = channel_axis(x, axis, "prelu")
+        weight = along(per_channel(weight, (x.shape[axis],), "prelu", "weight"), axis, x.ndim)
+    low = xt.where(x > 0, 0, x)  # what is infinite there would make the gradient of the weight NaN
+    return xt.where(x > 0, x, weight * low)
+
+
 @macro
 def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """Return x where x > 0, else alpha * (exp(x) - 1). Source: torch.nn.functional.elu."""
     x = floating(x, "elu")
     low = xt.where(x > 0, 0, x)  # what is large would overflow, and its gradient be 0 * inf
     return xt.where(x > 0, x, within(alpha, "elu", "alpha", -inf, inf) * xt.expm1(low))
+
+
+@macro
+def celu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
+    """Return x where x > 0, else alpha * (exp(x / alpha) - 1), whose derivative is continuous.
+
+    Raises ValueError unless alpha is positive. Source: torch.nn.functional.celu.
+    """
+    x, alpha = floating(x, "celu"), within(alpha, "celu", "alpha", 0, inf)
+    if alpha == 0:
+        raise ValueError(expected("celu", "alpha", "not be 0", alpha))
+    low = xt.where(x > 0, 0, x)
+    return xt.where(x > 0, x, alpha * xt.expm1(low / alpha))
 
 
 @macro
@@ -139,6 +172,28 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     scaled = x if beta == 1 else beta * x
     smooth = _softplus(scaled) if beta == 1 else _softplus(scaled) / beta
     return smooth if threshold == inf else xt.where(scaled > threshold, x, smooth)
+
+
+@macro
+def softsign(x: Tensor, /) -> Tensor:
+    """Return x / (1 + |x|). Source: torch.nn.functional.softsign."""
+    x = floating(x, "softsign")
+    return x / (1 + xt.abs(x))
+
+
+def glu(x: Tensor, /, axis: int = -1) -> Tensor:
+    """Return a * sigmoid(b), where a and b are the halves of x along an axis.
+
+    Raises TypeError unless x is real floating, ValueError where the axis has no halves, AxisError. Source: Dauphin et
+    al., 2016; torch.nn.functional.glu.
+    """
+    x = floating(x, "glu")
+    axis = as_axis(axis, x.ndim, "glu")
+    half, odd = divmod(x.shape[axis], 2)
+    if odd:
+        raise ValueError(expected("glu", "x", f"have an even length along axis {axis}", f"shape {x.shape}"))
+    before = (slice(None),) * axis
+    return x[(*before, slice(half))] * sigmoid(x[(*before, slice(half, None))])
 
 
 @macro

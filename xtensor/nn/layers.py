@@ -7,7 +7,7 @@ from typing import Any
 
 from ..autograd.rules import xt
 from ..base.errors import expected
-from ..base.layout import as_axis
+from ..base.layout import as_axes, as_axis
 from ..calls.library import native_of
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
@@ -117,11 +117,20 @@ def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = 
     return xt.astype(found, xt.int64 if dtype is None else dtype)
 
 
-def dropout(x: Tensor, /, p: float = 0.5, *, generator: Any, training: bool = True) -> Tensor:
+def dropout(
+    x: Tensor,
+    /,
+    p: float = 0.5,
+    *,
+    generator: Any,
+    training: bool = True,
+    together: int | tuple[int, ...] = (),
+) -> Tensor:
     """Return x with each element made 0 with probability p, and the others divided by 1 - p; x itself unless training.
 
-    generator: a Generator of xt.random (or NumPy's), which is drawn from once per element, in float32. Raises
-    TypeError unless x is real floating, ValueError for p outside [0, 1]. Source: torch.nn.functional.dropout.
+    generator: a Generator of xt.random (or NumPy's), which is drawn from once per element, in float32. together: axes
+    along which all elements share their fate: those of the positions drop whole channels. Raises TypeError unless x is
+    real floating, ValueError for p outside [0, 1]. Source: torch.nn.functional.dropout, dropout2d.
     """
     x, p = floating(x, "dropout"), within(p, "dropout", "p", 0, 1)
     if not hasattr(generator, "random"):
@@ -130,5 +139,7 @@ def dropout(x: Tensor, /, p: float = 0.5, *, generator: Any, training: bool = Tr
         return x
     if p == 1:
         return xt.where(False, x, 0)
-    drawn = xt.asarray(generator.random(x.shape, dtype=xt.float32), device=x.device)
+    axes = as_axes(together, x.ndim, "dropout")
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    drawn = xt.asarray(generator.random(shape, dtype=xt.float32), device=x.device)
     return xt.where(drawn >= p, x * (1 / (1 - p)), 0)

@@ -18,8 +18,18 @@ from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor
 from .checks import along, channel_axis, count_of, floating, per_channel, within
+from .padding import pad
 
-__all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "batch_norm",
+    "cosine_similarity",
+    "group_norm",
+    "instance_norm",
+    "layer_norm",
+    "local_response_norm",
+    "normalize",
+    "rms_norm",
+]
 
 
 def _back(g: tuple[Tensor | None, Tensor | None], y: tuple[Tensor, Tensor], axes: tuple[int, ...]) -> Tensor:
@@ -187,6 +197,70 @@ def group_norm(
     value = xt.reshape(_standardised(split, axes, eps)[0], x.shape)
     parameters = _channelwise(x, axis, "group_norm", weight=weight, bias=bias)
     return _scaled(value, *(None if one is None else along(one, axis, x.ndim) for one in parameters))
+
+
+def instance_norm(
+    x: Tensor,
+    /,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Return x standardised over all positions of each channel of each sample, times weight plus bias.
+
+    x: batch first, channels along `axis`. weight, bias: of shape (channels,). Raises TypeError unless all are real
+    floating, ValueError for other shapes, or where a channel has a single position. Source: Ulyanov et al., 2016;
+    torch.nn.functional.instance_norm, without running statistics.
+    """
+    x = floating(x, "instance_norm")
+    axis, eps = channel_axis(x, axis, "instance_norm"), within(eps, "instance_norm", "eps", 0, inf)
+    axes = tuple(one for one in range(1, x.ndim) if one != axis)
+    if size_along(x, axes) < 2:
+        raise ValueError(expected("instance_norm", "x", "have more than 1 position per channel", f"shape {x.shape}"))
+    weight, bias = _channelwise(x, axis, "instance_norm", weight=weight, bias=bias)
+    weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
+    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+
+
+def local_response_norm(
+    x: Tensor, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
+) -> Tensor:
+    """Return x / (k + alpha * mean of x**2 over `size` channels around each)**beta; outside there are zeros.
+
+    size: channels, size // 2 of them before. axis: of the channels. Raises TypeError unless x is real floating.
+    Source: Krizhevsky et al., 2012; torch.nn.functional.local_response_norm.
+    """
+    x, size = floating(x, "local_response_norm"), count_of(size, "local_response_norm", "size")
+    axis = channel_axis(x, axis, "local_response_norm")
+    squares = pad(x * x, ((size // 2, (size - 1) // 2),), axes=(axis,))
+    before = (slice(None),) * axis
+    parts = [squares[(*before, slice(n, n + x.shape[axis]))] for n in range(size)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return x / (k + alpha / size * total) ** beta
+
+
+def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
+    """Return x divided by its p-norm along `axis`, and by eps where that is larger.
+
+    Raises TypeError unless x is real floating. Source: torch.nn.functional.normalize.
+    """
+    x, eps = floating(x, "normalize"), within(eps, "normalize", "eps", 0, inf)
+    return x / xt.maximum(xt.linalg.vector_norm(x, axis=axis, keepdims=True, ord=p), eps)
+
+
+def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine of the angle between vectors along `axis` of x and y, which broadcast.
+
+    eps: the least length that a vector counts as. Raises TypeError unless both are real floating. Source:
+    torch.nn.functional.cosine_similarity.
+    """
+    x, y = floating(x, "cosine_similarity"), floating(y, "cosine_similarity", "y")
+    x, y = xt.broadcast_arrays(x, y)
+    return xt.sum(normalize(x, axis=axis, eps=eps) * normalize(y, axis=axis, eps=eps), axis=axis)
 
 
 def _channelwise(x: Tensor, axis: int, function: str, **given: Tensor | None) -> list[Tensor | None]:

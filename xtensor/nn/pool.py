@@ -31,6 +31,7 @@ from .windows import (
     Axes,
     Axis,
     axes_of,
+    batched,
     channels_last,
     each,
     is_plain,
@@ -59,6 +60,9 @@ SCRATCH = 64_000_000
 
 # Elements of a window up to which windows are combined as views.
 FEW_ELEMENTS = 9
+
+# The length of windows from which sums of parts of rows are reductions along these.
+LONG_SUMS = 5
 
 # So many elements are placed at a time, to which indices of eight bytes are made; and on other devices than the CPU.
 FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
@@ -124,7 +128,7 @@ def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout:
     x, indices: of one shape, as max_pool_with_indices returns them. Elements at the same place are added. Raises
     ValueError where shapes do not fit, TypeError for indices that are no integers, IndexError for places outside.
     """
-    x, _, last = _all_spatial("max_unpool", x, layout)
+    x, _, last = all_spatial("max_unpool", x, layout)
     indices, inner = whole(indices, "max_unpool", "indices"), as_shape(lengths, "max_unpool", "lengths")
     if indices.shape != x.shape or len(inner) != x.ndim - 2:
         shapes = f"x {x.shape}, indices {indices.shape}, lengths {inner}"
@@ -190,13 +194,13 @@ def lp_pool(
 
 def global_max_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the largest element over all spatial axes, which stay with length 1."""
-    x, axes, _ = _all_spatial("global_max_pool", x, layout)
+    x, axes, _ = all_spatial("global_max_pool", x, layout)
     return xt.max(x, axis=axes, keepdims=True)
 
 
 def global_avg_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
     """Return the average over all spatial axes, which stay with length 1."""
-    x, axes, _ = _all_spatial("global_avg_pool", x, layout)
+    x, axes, _ = all_spatial("global_avg_pool", x, layout)
     return xt.mean(x, axis=axes, keepdims=True)
 
 
@@ -206,21 +210,29 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
     lengths: the spatial ones of the result. Part i of n goes from floor(i * length / n) to
     ceil((i + 1) * length / n). Raises ValueError for lengths below 1, TypeError for other than floating-point numbers.
     """
-    x, spatial_axes, _ = _all_spatial("adaptive_avg_pool", x, layout)
+    x, spatial_axes, _ = all_spatial("adaptive_avg_pool", x, layout)
     _check_floating("adaptive_avg_pool", x)
     parts_along = each(lengths, len(spatial_axes), "adaptive_avg_pool", "lengths", least=1)
+    shares = [divmod(x.shape[axis], wanted) for axis, wanted in zip(spatial_axes, parts_along, strict=True)]
+    if not any(rest for _, rest in shares):
+        return avg_pool(x, tuple([share for share, _ in shares]), layout=layout)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
-        shares = np.zeros((x.shape[axis], wanted))
-        for part, (start, stop) in enumerate(_parts(x.shape[axis], wanted)):
-            shares[start:stop, part] = 1.0 / (stop - start)
-        weights = asarray_host(shares, "adaptive_avg_pool", "shares", x.dtype, x.device)
-        x = xt.moveaxis(xt.matmul(xt.moveaxis(x, axis, -1), weights), -1, axis)
+        parts = _parts(x.shape[axis], wanted)
+        counts = np.array([stop - start for start, stop in parts]).reshape(-1, *[1] * (x.ndim - 1 - axis))
+        total = None
+        for n in range(counts.max()):
+            places = np.array([min(start + n, stop - 1) for start, stop in parts])
+            part = xt.take(x, asarray_host(places, "adaptive_avg_pool", "places", device=x.device), axis=axis)
+            if n >= counts.min():  # shorter parts have no such element
+                part = xt.where(asarray_host(n < counts, "adaptive_avg_pool", "inside", device=x.device), part, 0)
+            total = part if total is None else total + part
+        x = total / asarray_host(counts, "adaptive_avg_pool", "counts", xt.abs(x[:0]).dtype, x.device)
     return x
 
 
 def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
     """Return the largest elements of the windows of adaptive_avg_pool; ties share the derivative."""
-    x, spatial_axes, _ = _all_spatial("adaptive_max_pool", x, layout)
+    x, spatial_axes, _ = all_spatial("adaptive_max_pool", x, layout)
     parts_along = each(lengths, len(spatial_axes), "adaptive_max_pool", "lengths", least=1)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
         parts = _parts(x.shape[axis], wanted)
@@ -238,7 +250,7 @@ def _parts(length: int, wanted: int) -> list[tuple[int, int]]:
 # ---- arguments
 
 
-def _all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...], bool]:
+def all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...], bool]:
     """Return a tensor, its spatial axes, which hold elements, and whether channels are its last axis."""
     x = as_tensor(x, function)
     if not 3 <= x.ndim <= 5:
@@ -259,7 +271,7 @@ def _windows(
     function: str, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, layout: Any
 ) -> tuple[Plan, Pairs, Tensor]:
     """Return the windows, the padding, and x as a tensor."""
-    x, _, last = _all_spatial(function, x, layout)
+    x, _, last = all_spatial(function, x, layout)
     given = kernel, stride, padding, dilation
     plan_of = _known_plan if is_plain(given) and type(ceil_mode) is bool else _plan
     return *plan_of(function, x.shape, last, given, ceil_mode), x
@@ -335,15 +347,37 @@ def _summed(x: Tensor, plan: Plan) -> Tensor:
 
 
 def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
-    """Return the largest or the sum of each window: as views of x together, where channels lie side by side and windows
-    are small and lie within x; the kernels of planes go along rows of places.
+    """Return the largest or the sum of each window: along axes of x where windows are long parts of it; as views of x
+    together, where channels lie side by side and windows are small and lie within x; the kernels of planes go along
+    rows of places.
     """
+    along = plan.axes[-1].out == 1 if largest else plan.axes[-1].kernel >= LONG_SUMS
+    if along and x.device == "cpu" and _are_parts(plan.axes):
+        shape, axes = _split(x.shape, plan)
+        split = xt.reshape(x, shape)
+        return xt.max(split, axis=axes) if largest else xt.sum(split, axis=axes, dtype=x.dtype)
     few = x.device == "cpu" and volume(plan.axes) <= FEW_ELEMENTS and all(map(_is_inside, plan.axes))
     if few and (plan.last or lies_last(x.shape, x.blob.layout.strides)):
         both = xt.maximum if largest else xt.add
         views = [x[_places(plan, element)] for element in product(*map(range, kernels(plan.axes)))]
         return reduce(both, views[1:], views[0])
     return natively(plan.function, (x,), _Combined(_combined_in, plan, largest))
+
+
+def _are_parts(axes: Axes) -> bool:
+    """Return whether windows are parts that axes are cut into, with strides that the kernels of planes lack."""
+    long = max(axis.stride for axis in axes) > 2
+    return long and all(axis == Axis(axis.out * axis.stride, axis.out, axis.stride, axis.stride, 1, 0) for axis in axes)
+
+
+def _split(shape: Shape, plan: Plan) -> tuple[Shape, tuple[int, ...]]:
+    """Return the shape of x with two axes for each spatial one, parts and places in them, and the latter's axes.
+
+    shape: of x, or of windows.
+    """
+    first, rank = 1 if plan.last else 2, len(plan.axes)
+    parts = [length for axis in plan.axes for length in (axis.out, axis.kernel)]
+    return (*shape[:first], *parts, *shape[first + rank :]), tuple(range(first + 1, first + 2 * rank, 2))
 
 
 def _is_inside(axis: Axis) -> bool:
@@ -387,6 +421,10 @@ class _Combined(partial[Any]):
 @differentiable(g=lambda g, plan: _summed(g, plan))
 def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
+    if g.device == "cpu" and _are_parts(plan.axes):
+        shape, axes = _split(g.shape, plan)
+        whole = batched(g.shape[0], g.shape[-1 if plan.last else 1], sizes(plan.axes), plan.last)
+        return xt.reshape(xt.broadcast_to(xt.expand_dims(g, axis=axes), shape), whole)
 
     def run(a: Any) -> Any:
         x = _empty(a, sizes(plan.axes), plan.last)

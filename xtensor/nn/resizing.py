@@ -20,7 +20,7 @@ from ..base.errors import check_choice, expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from .activations import hardtanh
-from .checks import count_of, floating
+from .checks import along, count_of, floating
 from .pool import adaptive_avg_pool, all_spatial
 from .windows import each
 
@@ -251,11 +251,11 @@ def grid_sample(
     if not all(lengths):
         raise ValueError(expected("grid_sample", "x", "have elements along the spatial axes", f"shape {x.shape}"))
     at = [_place(grid[..., rank - 1 - axis], n, padding_mode, bool(align_corners)) for axis, n in enumerate(lengths)]
-    flat, total = xt.reshape(x, (batch, channels, prod(lengths))), None
+    flat, total = xt.reshape(xt.moveaxis(x, 1, -1), (batch * prod(lengths), channels)), None
     for corner in product(*[_corners(place, n, mode) for place, n in zip(at, lengths, strict=True)]):
         part = _picked(flat, lengths, corner)
         total = part if total is None else total + part
-    found: Tensor = xt.reshape(total, (batch, channels, *grid.shape[1:-1]))
+    found: Tensor = xt.moveaxis(xt.reshape(total, (*grid.shape[:-1], channels)), -1, 1)
     return found
 
 
@@ -297,12 +297,11 @@ def _corners(at: Tensor, length: int, mode: str) -> list[Corner]:
 
 
 def _picked(flat: Tensor, lengths: Sequence[int], corner: Sequence[Corner]) -> Tensor:
-    """Return elements of x, of shape (batch, channels, places), times their weights."""
+    """Return elements of x, rows of channels (batch * positions, channels), times their weights: (places, channels)."""
     number, there, weight = corner[0]
     for n, one in zip(lengths[1:], corner[1:], strict=True):
         number, there, weight = number * n + one.number, there & one.there, weight * one.weight
-    batch, channels = flat.shape[:2]
-    places = xt.reshape(number, (batch, 1, -1))
-    taken = xt.take_along_axis(flat, xt.broadcast_to(places, (batch, channels, places.shape[-1])), axis=2)
-    found: Tensor = xt.where(xt.reshape(there, (batch, 1, -1)), taken, 0)
-    return found if isinstance(weight, int) else found * xt.reshape(weight, (batch, 1, -1))
+    images = xt.arange(number.shape[0], device=flat.device) * prod(lengths)
+    rows = xt.take(flat, xt.reshape(number + along(images, 0, number.ndim), (-1,)), axis=0)
+    found: Tensor = xt.where(xt.reshape(there, (-1, 1)), rows, 0)
+    return found if isinstance(weight, int) else found * xt.reshape(weight, (-1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -198,11 +199,13 @@ def test_complex_python_number() -> None:
     same(xt.grad(lambda z: xt.real(z * z))(1 + 2j), 2 - 4j)
 
 
-@pytest.mark.parametrize("value", [3, True, np.arange(3), [1.0, 2], {"a": 1}])
+@pytest.mark.parametrize(
+    ("value", "leaf"), [(3, ""), (True, ""), (np.arange(3), ""), ([1.0, 2], "[1]"), ({"a": {"b": 1}}, "['a']['b']")]
+)
 @pytest.mark.parametrize("transform", [xt.grad, xt.value_and_grad, xt.jacobian, xt.hessian])
-def test_integer_arguments(transform: Any, value: Any) -> None:
-    """There is no gradient for integers, and no silent one."""
-    with pytest.raises(TypeError, match="argument 0 must be floating-point, to have a gradient"):
+def test_integer_arguments(transform: Any, value: Any, leaf: str) -> None:
+    """There is no gradient for integers, and no silent one; the error names the leaf."""
+    with pytest.raises(TypeError, match=re.escape(f"argument 0{leaf} must be floating-point, to have a gradient")):
         transform(lambda x: xt.sum(xt.asarray(1.0)))(value)
 
 

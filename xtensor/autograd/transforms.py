@@ -23,7 +23,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import histories
 from ..tensor.face import Tensor, face
 from ..tensor.operands import as_tensor
-from ..tensor.trees import Rebuild, flatten, rebuilt
+from ..tensor.trees import Rebuild, flatten, paths, rebuilt
 from .back import Way, go_back, leads_elsewhere, walk_back, way_back, whole
 from .rules import Rule, conjugate, first_cotangent, pull_of, xt
 from .tape import (
@@ -84,14 +84,17 @@ class _Entry:
         self.entered: list[Tensor] = []
         for tree, name in zip(trees, names, strict=True):
             leaves, rebuild = flatten(tree)
-            entered = [self._enter(leaf, name) for leaf in leaves]
+            entered: list[Tensor] = []
+            for leaf in leaves:
+                x = leaf if type(leaf) is Tensor else as_tensor(leaf, function, paths(tree, name)[len(entered)])
+                if x.dtype.kind not in "fc":
+                    path, must = paths(tree, name)[len(entered)], "be floating-point, to have a gradient"
+                    raise TypeError(expected(function, path, must, x.dtype))
+                entered.append(self._enter(x))
             self.rebuilds.append((len(leaves), rebuild))
             self.trees.append(rebuilt(rebuild, entered))
 
-    def _enter(self, value: Any, name: str) -> Tensor:
-        x = as_tensor(value, self.function, name)
-        if x.dtype.kind not in "fc":
-            raise TypeError(expected(self.function, name, "be floating-point, to have a gradient", x.dtype))
+    def _enter(self, x: Tensor) -> Tensor:
         outer = step_of(x) if is_recording() else None
         entered = _alias(x)
         if outer is not None and type(entered._data) is TBlob:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..base.errors import expected
@@ -354,3 +355,9 @@ def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict
 def _given(out: Any, function: str, result: Tensor) -> Tensor:
     """Return a result, written into `out` where there is one."""
     return result if out is None else cast("Tensor", xt.numpy.common.give(function, result, out))
+
+
+# Python's own errors, as of an unknown keyword, name the class that users know.
+for _name, _method in vars(Methods).items():
+    if isinstance(_method, FunctionType):
+        _method.__qualname__ = f"Tensor.{_name}"

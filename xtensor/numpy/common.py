@@ -104,10 +104,17 @@ def numbers(x: Any, function: str) -> Tensor:
     return found if found.dtype.kind in "fc" else xt.astype(found, xt.float64)
 
 
-def flattened(x: Any, axis: Any, function: str) -> tuple[Tensor, Any]:
-    """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None."""
+def flattened(x: Any, axis: Any, function: str, *, lone: bool = True) -> tuple[Tensor, Any]:
+    """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None. lone: whether NumPy
+    takes an array without axes as a row, too.
+    """
     found = as_array(x, function)
-    return (found.ravel(), 0) if axis is None else (found, axis)
+    return (found.ravel(), 0) if axis is None or (lone and is_lone(found, axis)) else (found, axis)
+
+
+def is_lone(x: Tensor, axis: Any) -> bool:
+    """Return whether an array has no axes, and NumPy takes it along this one all the same: 0 or -1."""
+    return not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1)
 
 
 @differentiable(same=lambda g, like: xt.astype(g, like.dtype, copy=False))

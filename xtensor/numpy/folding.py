@@ -11,7 +11,7 @@ from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, flattened, give
+from .common import as_array, as_condition, flattened, give, is_lone
 from .ufuncs import folded
 
 
@@ -60,15 +60,18 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
-    return give("argmax", xt.argmax(as_array(a, "argmax"), axis=axis, keepdims=keepdims), out)
+    x = as_array(a, "argmax")
+    return give("argmax", xt.argmax(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims), out)
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
-    return give("argmin", xt.argmin(as_array(a, "argmin"), axis=axis, keepdims=keepdims), out)
+    x = as_array(a, "argmin")
+    return give("argmin", xt.argmin(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims), out)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
-    return xt.count_nonzero(as_array(a, "count_nonzero"), axis=axis, keepdims=keepdims)
+    x = as_array(a, "count_nonzero")
+    return xt.count_nonzero(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
@@ -207,14 +210,14 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 def cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
 ) -> Tensor:
-    x = as_array(x, "cumulative_sum")
+    x, axis = (as_array(x, "cumulative_sum"), None) if axis is None else flattened(x, axis, "cumulative_sum")
     return give("cumulative_sum", xt.cumulative_sum(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
 
 
 def cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
 ) -> Tensor:
-    x = as_array(x, "cumulative_prod")
+    x, axis = (as_array(x, "cumulative_prod"), None) if axis is None else flattened(x, axis, "cumulative_prod")
     return give("cumulative_prod", xt.cumulative_prod(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
 
 
@@ -272,7 +275,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
     x, there = _without_nans(a, worst)
     result = folded(name, x, axis, None, keepdims, initial, where)
     if there is not True:
-        none = xt.logical_not(xt.any(there, axis=axis, keepdims=keepdims))
+        none = xt.logical_not(xt.any(there, axis=None if is_lone(there, axis) else axis, keepdims=keepdims))
         result = result if initial is not None else xt.where(none, xt.asarray(numpy.nan, dtype=x.dtype), result)
     return give(f"nan{name}", result, out)
 
@@ -291,6 +294,7 @@ def nanmin(
 
 def _place(name: str, a: Any, axis: Any, out: Any, keepdims: bool, worst: float) -> Tensor:
     x, there = _without_nans(a, worst)
+    axis = None if is_lone(x, axis) else axis
     if there is not True and not bool(xt.all(xt.any(there, axis=axis))):
         raise ValueError("All-NaN slice encountered")
     return give(f"nan{name}", getattr(xt, name)(x, axis=axis, keepdims=keepdims), out)
@@ -308,6 +312,7 @@ def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
     x, there = _without_nans(a, 0)
+    axis = None if is_lone(x, axis) else axis
     return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
 
 
@@ -325,6 +330,7 @@ def nanvar(
 ) -> Tensor:
     x, there = _without_nans(a, 0)
     where, ddof = _both(there, where), ddof if correction is None else correction
+    axis = None if is_lone(x, axis) else axis
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof
     return give("nanvar", result if enough is True else xt.where(enough, result, numpy.nan), out)

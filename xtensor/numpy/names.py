@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, TWICE_BELOW
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import WRITES, door, summary
@@ -80,8 +81,14 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
             if isinstance(value, FunctionType) and not value.__doc__:
                 value.__doc__ = summary(getattr(library, name, None))
             theirs = getattr(library, name, None)
-            found[name] = at_once(value, theirs) if is_thin(name, value, theirs) else value
+            most = _MOST.get(name, LIBRARY_BELOW)
+            found[name] = at_once(value, theirs, most) if is_thin(name, value, theirs) else value
     return found
+
+
+# Up to how many bytes functions are NumPy's that generated code computes faster, and those that are two passes here.
+_COMPUTED = ("allclose", "angle", "choose", "cross", "isclose", "kron", "norm", "select", "sinc")
+_MOST: dict[str, int] = {name: COMPOSED_BELOW for name in _COMPUTED} | {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
 
 
 # Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, those

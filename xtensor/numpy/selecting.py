@@ -96,7 +96,13 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
     result = options[0]
     for place, one in enumerate(options[1:], 1):
         result = xt.where(which == place, one, result)
-    dtype = xt.result_type(*options)
+    numbers = [isinstance(one, (int, float, complex)) for one in choices]
+    beside = (
+        options
+        if all(numbers)
+        else [one if number else array for one, number, array in zip(choices, numbers, options, strict=True)]
+    )
+    dtype = xt.result_type(*beside)  # numbers have that of the arrays beside them
     return give("choose", xt.astype(xt.broadcast_arrays(result, which)[0], dtype), out)
 
 
@@ -375,11 +381,14 @@ def union1d(ar1: Any, ar2: Any) -> Tensor:
 
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     ar1, ar2 = (as_array(x).ravel() for x in (ar1, ar2))
+    if not return_indices:
+        first, second = unique(ar1), unique(ar2)
+        return xt.astype(first[xt.isin(first, second)], xt.result_type(first, second), copy=False)
     first, place1 = unique(ar1, return_index=True)
     second, place2 = unique(ar2, return_index=True)
     chosen = xt.isin(first, second)
     common = xt.astype(first[chosen], xt.result_type(first, second), copy=False)
-    return (common, place1[chosen], place2[xt.isin(second, first)]) if return_indices else common
+    return common, place1[chosen], place2[xt.isin(second, first)]
 
 
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:

@@ -14,7 +14,7 @@ from ..base.layout import as_axis
 from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
-from .common import as_array, as_arrays, flattened, give, has_gradient, with_slope
+from .common import as_array, as_arrays, flattened, give, has_gradient, is_lone, with_slope
 from .door import through
 from .thin import changed_at_once
 
@@ -184,7 +184,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
-    x, axis = flattened(a, axis, "sort")
+    x, axis = flattened(a, axis, "sort", lone=False)
     _refuse_order("sort", order)
     return xt.sort(x, axis=axis)
 
@@ -243,7 +243,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
 
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     repeats = repeats if isinstance(repeats, int) else as_array(repeats, "repeat")
-    return xt.repeat(as_array(a, "repeat"), repeats, axis=axis)
+    x = as_array(a, "repeat")
+    return xt.repeat(x, repeats, axis=None if is_lone(x, axis) else axis)
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name
@@ -335,7 +336,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Tensor:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
-    x, axis = flattened(arr, axis, "insert")
+    x, axis = flattened(arr, axis, "insert", lone=False)
     axis = as_axis(axis, x.ndim, "insert")
     length, before = x.shape[axis], (slice(None),) * axis
     given = xt.astype(as_array(values, "insert"), x.dtype)
@@ -367,7 +368,7 @@ def _is_plain(obj: Any, *operands: Tensor) -> bool:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
-    x, along = flattened(arr, axis, "delete")
+    x, along = flattened(arr, axis, "delete", lone=False)
     if _is_plain(obj, x):
         return through("delete", None, (x, obj, along), {})
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()

@@ -16,7 +16,7 @@ from ..base.dtypes import is_held
 from ..base.options import thin_closed
 from ..calls.library import is_shown
 from ..devices.cpu import quickly
-from ..plan.costs import COMPOSED_BELOW
+from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
 from ..tensor.operands import chosen_device
@@ -40,7 +40,7 @@ class _LongWayError(Exception):
 LONG_WAY = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
+def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> Callable[..., Any]:
     """Return a function whose calls on small arrays are NumPy's own; all others are the given function's, which also
     says what is wrong with what NumPy refuses.
 
@@ -58,7 +58,7 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
         ):
             return by_the_long_way(args, given)
         try:
-            return made_at_once(native, args, given)
+            return made_at_once(native, args, given, most)
         except LONG_WAY:
             return by_the_long_way(args, given)
 
@@ -70,14 +70,14 @@ def at_once(function: Callable[..., Any], native: Any) -> Callable[..., Any]:
     return call
 
 
-def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any]) -> Any:
-    """Return what NumPy's function makes of small arrays that are there, and of numbers where the default device is the
-    CPU; raises one of LONG_WAY where it is to be called the long way.
+def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: int = COMPOSED_BELOW) -> Any:
+    """Return what NumPy's function makes of arrays of at most so many bytes that are there, and of numbers where the
+    default device is the CPU; raises one of LONG_WAY where it is to be called the long way.
     """
     natives: list[Native] = []
-    taken = _taken(args, natives)
+    taken = _taken(args, natives, most)
     plain = _PLAIN.issuperset(map(type, given.values()))
-    options = given if plain else dict(zip(given, _taken(given.values(), natives), strict=True))
+    options = given if plain else dict(zip(given, _taken(given.values(), natives, most), strict=True))
     if not natives and chosen_device(None, "device") is not CPU_DEVICE:
         raise _LongWayError
     return _tensors(quickly(native, *taken, **options), natives)

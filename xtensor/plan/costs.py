@@ -40,8 +40,13 @@ cheap_below, costly_below = [CHEAP_BELOW], [DIRECT_BELOW]
 # for the interpreter's lock for seconds.
 THIN_CALLS = 20_000
 
-# Up to this many bytes NumPy's own function costs less than the calls that a composition under its name is made of.
+# Up to this many bytes NumPy's own function costs less than the calls that a composition under its name is made of:
+# where generated code computes faster, where both go over memory alike, and where NumPy does so once and a composition
+# twice. (With 30 000 float64 nanmean takes 34 us so and 63 composed, pad 11 and 25, insert 8 and 20; sinc 521 and 194,
+# kron 267 and 87. With a million nanmax takes 90 and 210.)
 COMPOSED_BELOW = 32 * 1024
+LIBRARY_BELOW = 256 * 1024
+TWICE_BELOW = 1 << 24
 
 # Pending work on arrays of at most so many bytes costs less when each step is called at once than when it is planned.
 DIRECT_BYTES = 32 * 1024

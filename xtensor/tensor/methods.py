@@ -6,6 +6,8 @@ import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
+from numpy.exceptions import AxisError
+
 from ..base.errors import expected
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ class Methods:
         return other // cast(Any, self), other % cast(Any, self)
 
     def conj(self) -> Tensor:
-        return xt.conj(self)
+        return xt.conj(self) if cast("Tensor", self).dtype.kind == "c" else cast("Tensor", self)
 
     def sum(
         self,
@@ -208,10 +210,10 @@ class Methods:
         return _reduced("all", self, axis, out, keepdims, _beside(None, where))
 
     def argmax(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "argmax", xt.argmax(self, axis=axis, keepdims=keepdims))
+        return _reduced("argmax", self, axis, out, keepdims, {})
 
     def argmin(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
-        return _given(out, "argmin", xt.argmin(self, axis=axis, keepdims=keepdims))
+        return _reduced("argmin", self, axis, out, keepdims, {})
 
     # ---- NumPy's protocols: what its own functions make of tensors
 
@@ -236,7 +238,7 @@ class Methods:
         return xt.numpy.compress(condition, self, axis, out)
 
     def conjugate(self) -> Tensor:
-        return xt.conj(self)
+        return self.conj()
 
     def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
         return xt.numpy.cumprod(self, axis, dtype, out)
@@ -349,7 +351,13 @@ def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict
     """Return a reduction. given: arguments that only NumPy has besides, for whose function they are."""
     if given:
         return cast("Tensor", getattr(xt.numpy, name)(x, axis=axis, out=out, keepdims=keepdims, **dtype, **given))
-    return _given(out, name, getattr(xt, name)(x, axis=axis, keepdims=keepdims, **dtype))
+    try:
+        result = getattr(xt, name)(x, axis=axis, keepdims=keepdims, **dtype)
+    except AxisError:
+        if name == "mean" or not xt.numpy.common.is_lone(x, axis):
+            raise
+        result = getattr(xt, name)(x, axis=None, keepdims=keepdims, **dtype)
+    return _given(out, name, result)
 
 
 def _given(out: Any, function: str, result: Tensor) -> Tensor:

@@ -87,8 +87,9 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
 
 
 # Up to how many bytes functions are NumPy's that generated code computes faster, and those that are two passes here.
+_MOST: dict[str, int] = {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
 _COMPUTED = ("allclose", "angle", "choose", "cross", "isclose", "kron", "norm", "select", "sinc")
-_MOST: dict[str, int] = {name: COMPOSED_BELOW for name in _COMPUTED} | {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
+_MOST.update(dict.fromkeys(_COMPUTED, COMPOSED_BELOW))
 
 
 # Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, those

@@ -43,6 +43,11 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "flattened": (lambda np, a: -a.T.reshape(-1), [(4, 5)]),
     "argmax": (lambda np, a: np.argmax(a), [(4, 5)]),
     "argmin": (lambda np, a: np.argmin(a, keepdims=True), [(40,)]),
+    "first true": (lambda np, a: np.argmax(a > 0.5), [(40,)]),
+    "first true of none": (lambda np, a: np.argmax(a > 50.0, axis=-1), [(4, 9)]),
+    "first false": (lambda np, a: np.argmin(a < 0.5, axis=0), [(4, 9)]),
+    "argmax of integers": (lambda np, a: np.argmax((a * 3.0).astype(np.int32), axis=0), [(5, 4)]),
+    "argmin of bytes": (lambda np, a: np.argmin((a * a * 9.0).astype(np.uint8)), [(30,)]),
 }
 LAYOUTS: dict[str, Callable[[Any], Any]] = {
     "C": np.ascontiguousarray,

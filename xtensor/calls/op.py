@@ -43,6 +43,8 @@ from ..plan.costs import (
     FAST_LAUNCH_PAYS,
     LAUNCH_PAYS,
     LAUNCHED_BELOW,
+    SEARCHED_AT_ONCE,
+    SEARCHED_BELOW,
     cheap_below,
     costly_below,
 )
@@ -383,7 +385,7 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         return known
     # searches are composed along one axis alone, other reductions along any
     whole = params["axis"] is None and (op.composed is None or op.one_axis)
-    reduced = _reduce_quickly(op, x, params) if whole else None
+    reduced = _reduce_quickly(op, x, params) if whole else _search_at_once(op, x, params)
     if reduced is None:
         reduced = _reduced_before(op, x, params)
     if reduced is not None:
@@ -416,11 +418,13 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
 
 
 def _composed(op: Op, x: Tensor, params: dict[str, Any]) -> Tensor | None:
-    """Return a reduction as other functions compose it, of integers and booleans as the floats that their mean is of;
-    None where they do not.
+    """Return a reduction as other functions compose it, of integers and booleans as the floats that their mean is of,
+    or as places are found in them; None where they do not.
     """
     if op.composed is None or not x.size:
         return None
+    if op.one_axis and x.dtype.kind in "biu":
+        return op.composed(x, dict(params))
     if x.dtype in _COMPOSED:
         return op.composed(x, dict(params)) if _keeps_dtype(params.get("dtype"), x.dtype) else None
     counts = x.dtype.kind in "biu" and _keeps_dtype(params.get("dtype"), _DOUBLE)
@@ -447,6 +451,23 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}
     reduced = reduce_small(op.cpu_kernel, native, given)
+    return None if reduced is None else wrap(reduced, x.device)
+
+
+def _search_at_once(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
+    """Find places along one axis of what is computed at once, where the library goes along rows in memory, or takes
+    less time than what is recorded; None for anything else.
+    """
+    axis = params["axis"]
+    if not op.one_axis or thin_closed[0] or type(x) is not Tensor or type(axis) is not int:
+        return None
+    native = native_up_to(x, 1 << 62)
+    if native is None or not native.size or not -native.ndim <= axis < native.ndim:
+        return None
+    is_row = native.strides[axis] == native.itemsize and native.shape[axis] > SEARCHED_BELOW
+    if not is_row and native.nbytes > SEARCHED_AT_ONCE:
+        return None
+    reduced = reduce_small(op.cpu_kernel, native, {"axis": axis, "keepdims": params["keepdims"]})
     return None if reduced is None else wrap(reduced, x.device)
 
 

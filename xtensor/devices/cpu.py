@@ -163,7 +163,7 @@ def packed_copy(native: Any, order: Any = "C") -> Any:
         return native.copy(order=order)
     copy: Any = np.ndarray(native.shape, native.dtype, CPU.allocate(native.nbytes))
     length = native.shape[-1]
-    tile = length if native.strides[-1] == native.itemsize else _TILE
+    tile = length if abs(native.strides[-1]) <= min(map(abs, native.strides)) else _TILE
     for start in range(0, length, tile):
         copy[..., start : start + tile] = native[..., start : start + tile]
     return copy

@@ -60,6 +60,9 @@ LAUNCHED_BELOW = 4 << 20
 # that NumPy and it need.)
 LAUNCH_PAYS, CHEAP_LAUNCH_PAYS, FAST_LAUNCH_PAYS = 512 * 1024, 2 << 20, 4 << 20
 
+# Bytes from which on the lines of a Fourier transform are shared out, which costs 60 to 90 us an axis.
+SHARED_TRANSFORM = 1 << 20
+
 # In-place work on more bytes goes through the engine in one pass: of cheap functions, where nothing is pending, from
 # FAST_LAUNCH_PAYS on. (`z += c` on 160 000 and 320 000 float64 takes NumPy 40 and 80 us, and 110 and 160 so.) On less,
 # what is pending is computed aside, in half the time that a pass into given memory takes to be planned, where it would
@@ -348,6 +351,10 @@ ATTENTION_TILED = 1 << 25
 
 # Elements of a row up to which argmax and argmin by kernels take less than the library's, which has vectors for rows.
 SEARCHED_BELOW = 32
+
+# Bytes up to which the library's own argmax and argmin along columns take less than recording the six steps that they
+# are composed of, some 100 us.
+SEARCHED_AT_ONCE = 1 << 20
 
 # Multiplications from which on a sum of products is one of matrices: NumPy's loops over any axes take ten times that.
 EINSUM_MULTIPLIED = 1 << 16

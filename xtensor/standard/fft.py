@@ -21,7 +21,7 @@ from ..base.errors import check_choice, expected
 from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import CPU
-from ..plan.costs import LAUNCH_PAYS
+from ..plan.costs import SHARED_TRANSFORM
 from ..run.transforms import Transform
 from ..tensor.face import Tensor, created
 from ..tensor.operands import DeviceLike, as_tensor, chosen_device
@@ -294,7 +294,7 @@ def _shared_out(library: Any, name: str, a: Any, **given: Any) -> Any:
     if (
         name not in _INTO
         or not others
-        or a.nbytes <= LAUNCH_PAYS
+        or a.nbytes <= SHARED_TRANSFORM
         or type(a) is not np.ndarray
         or not a.flags.c_contiguous
     ):

@@ -34,9 +34,13 @@ def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
     if not after and length > SEARCHED_BELOW and not is_captured:
         return None
     places = xt.reshape(xt.arange(length), (length, *[1] * after))
-    best = getattr(xt, extreme)(x, axis=axis, keepdims=True)
-    here = xt.logical_or(x == best, x != x)
-    return cast(Tensor, xt.min(xt.where(here, places, length), axis=axis, keepdims=params["keepdims"]))
+    if x.dtype.kind == "b":
+        here = x if extreme == "max" else xt.logical_not(x)
+    else:
+        best = getattr(xt, extreme)(x, axis=axis, keepdims=True)
+        here = xt.logical_or(x == best, x != x) if x.dtype.kind == "f" else x == best
+    found = xt.min(xt.where(here, places, length), axis=axis, keepdims=params["keepdims"])
+    return cast(Tensor, xt.where(found == length, 0, found) if x.dtype.kind == "b" else found)
 
 
 @reduction(REAL, one_axis=True, composed=partial(_place_of, "max"))

@@ -1616,10 +1616,10 @@ def test_reductions_of_other_sizes_make_no_kernels(shape: tuple[int, int]) -> No
 
 
 def test_exponents() -> None:
-    """A small whole exponent makes code of its own, all others share one."""
+    """A small whole exponent, 1 / x and roots make code of their own, all others share one."""
     for dtype in FLOATS:
         x = tensor(np.linspace(0.5, 2, 99).astype(dtype))
-        for exponent in (2, 3, 0.5, -1):
+        for exponent in (2, 3, 0.5, -1, 1.5):
             compiled_by(lambda e=exponent, x=x: ((x + 1) ** e).evaluate())
         for exponent in (2, 3, 0.5, -1, 2.0, 3.0, 0.25, 7.5, -3.5):
             assert compiled_by(lambda e=exponent, x=x: ((x + 1) ** e).evaluate()) == 0, exponent
@@ -1815,3 +1815,23 @@ def test_small_powers_of_integers_wrap_around_as_numpys(dtype: str) -> None:
         wanted = np.power(base, exponent)
         np.testing.assert_array_equal((xt.asarray(base) ** exponent).numpy(), wanted, strict=True)
         np.testing.assert_array_equal((xt.asarray(base)[::-2] ** exponent).numpy(), wanted[::-2], strict=True)
+
+
+@pytest.mark.parametrize("exponent", [0.5, -1, -1.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("engine", "lazy"), [("direct", "never"), ("direct", "always"), ("interpret", "always"), ("llvm", "always")]
+)
+def test_roots_and_quotients_as_powers(engine: Any, lazy: Any, dtype: str, exponent: float) -> None:
+    """Signs of zero, infinities and NaN are those of the standard's pow, and all else is rounded rightly."""
+    odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -2.5, 1e308, 1.0], dtype=np.float64)
+    with np.errstate(all="ignore"):
+        x = np.concatenate([odd, np.random.default_rng(0).uniform(0, 9, 300)]).astype(dtype)
+        right = np.sqrt(x) if exponent == 0.5 else 1 / x
+    if exponent == 0.5:
+        right[1], right[3] = 0.0, np.inf
+    with xt.options(engine=engine, lazy=lazy):
+        for call in (lambda x: x**exponent, lambda x: xt.pow(x, exponent)):
+            found = call(xt.asarray(x)).numpy()
+            np.testing.assert_array_equal(found, right, strict=True)
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(right))

@@ -532,8 +532,9 @@ def _round(x: Any) -> Any:
     return np.rint(x) if x.dtype.kind in "fc" else np.round(x)
 
 
-# Whole powers of floats that are computed as products, everywhere.
+# Whole powers of floats that are computed as products, everywhere, and those that a quotient and a root are.
 SMALL_POWERS = (2, 3, 4)
+KNOWN_POWERS = (*SMALL_POWERS, -1, 0.5)
 
 # The dtypes of which NumPy's library is asked for products, by the exponent's type and whether it is 2.
 _AS_PRODUCTS = {
@@ -544,13 +545,22 @@ _AS_PRODUCTS = {
 }
 
 
+def _root(x: Any) -> Any:
+    """Return powers of floats to 0.5, which are positive of -0.0 and -inf."""
+    found = np.sqrt(x) + 0.0
+    return found if np.minimum.reduce(x, None, initial=0.0) > -np.inf else np.where(x == -np.inf, np.inf, found)
+
+
 def _pow(x1: Any, x2: Any) -> Any:
     """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's.
 
     Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative, and 5
-    times for integers; so are squares of complex numbers, as with NumPy's operator.
+    times for integers; so are squares of complex numbers, as with NumPy's operator. 1 / x and roots of floats are so
+    called: a power takes twice their time.
     """
     kind = type(x2)
+    if (kind is int or kind is float) and x2 in (-1, 0.5) and type(x1) is np.ndarray and x1.dtype.char in "fd":
+        return np.reciprocal(x1) if x2 == -1 else _root(x1)
     whole = (kind is int or kind is float) and x2 in SMALL_POWERS and type(x1) is np.ndarray
     if whole and x1.dtype.char in _AS_PRODUCTS[kind, x2 == 2]:
         result = np.square(x1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..devices.cpu import SMALL_POWERS
+from ..devices.cpu import KNOWN_POWERS
 from ..graph.node import Node, node_of
 from ..graph.number import Number, type_of
 from ..storage.blob import TBlob
@@ -60,7 +60,7 @@ class Trace:
                 number = len(values)
                 values.append(value)
                 key.append(kind if kind is not Number else type_of(value))
-                if node.op.name == "pow" and value in SMALL_POWERS:  # other scalars are run-time arguments of the code
+                if node.op.name == "pow" and value in KNOWN_POWERS:  # other scalars are run-time arguments of the code
                     self.known[number] = value
                     key.append(value)
             arguments.append(number)

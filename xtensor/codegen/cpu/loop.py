@@ -19,7 +19,7 @@ from .accumulators import ACCUMULATED, TURNS, combine, held, join, result_of, st
 from .complex import Complex, Value, cast, named, parts_of, splat
 from .division import divisor
 from .moves import CROSSWISE, SAME, Form, Moves, memory_type
-from .primitives import PRIMITIVES, small_power
+from .primitives import PRIMITIVES, known_power
 from .vector import LacksError, Vector
 
 # Programs of so many cheap steps have a loop of their own for whole rounds.
@@ -323,7 +323,7 @@ class Loop(Moves):
             if any([isinstance(operand, Complex) for operand in operands]) and step.op.name != "astype":
                 result = pairs.compute(step.op.name, operands, exponent)
             elif exponent is not None and operands[0].dtype.kind == "f":
-                result = small_power(operands[0], int(exponent))
+                result = known_power(operands[0], exponent)
             else:
                 result = _compute(step, operands)
             values.append(cast(result, step.dtype))

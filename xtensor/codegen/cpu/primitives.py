@@ -7,6 +7,7 @@ or conversion is undefined, NaN and signed zeros come out as NumPy's do.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
@@ -237,8 +238,12 @@ def _saturating(a: Vector, wide: DType) -> Vector:
     return select(fits, whole, splat(whole, np.iinfo(wide).min))
 
 
-def small_power(a: Vector, exponent: int) -> Vector:
-    """A small whole power as multiplications."""
+def known_power(a: Vector, exponent: float) -> Vector:
+    """A small whole power as multiplications, 1 / a, or the root of a, whose powers of -0.0 and -inf are positive."""
+    if exponent == -1:
+        return reciprocal(a)
+    if exponent == 0.5:
+        return select(a == -inf, inf, sqrt(a) + 0.0)
     squared = a * a
     if exponent == 2:
         return squared

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...base.dtypes import DType
+from ...devices.cpu import SMALL_POWERS
 from ...devices.cuda_memory import VECTOR as VECTOR
 from ...graph.node import COMBINING
 from ...plan.program import Program, Reduction, Step
@@ -107,15 +109,22 @@ def write_steps(program: Program, values: Sequence[Value]) -> list[Value]:
     for step in program.steps:
         operands = [cast(found[arg], dtype) for arg, dtype in zip(step.args, step.loop, strict=True)]
         exponent = known.get(step.args[-1])
-        if exponent is not None and operands[0].dtype.kind in "fc" and operands[0].dtype != np.float16:
-            result = _small_power(operands[0], int(exponent))
+        kinds = "fc" if exponent in SMALL_POWERS else "f"
+        if exponent is not None and operands[0].dtype.kind in kinds and operands[0].dtype != np.float16:
+            result = _known_power(operands[0], exponent)
         else:
             result = _compute(step, operands)
         found.append(cast(result, step.dtype))
     return found
 
 
-def _small_power(a: Value, exponent: int) -> Value:
+def _known_power(a: Value, exponent: float) -> Value:
+    """Write a power as codegen/cpu/primitives.py does."""
+    if exponent == -1:
+        return primitive("reciprocal", a)
+    if exponent == 0.5:
+        root, infinite = primitive("sqrt", a), literal(inf, a.dtype)
+        return a.writer.let(f"{a.name} == -{infinite} ? {infinite} : {root.name} + 0", a.dtype)
     squared = primitive("square", a)
     return squared if exponent == 2 else primitive("multiply", squared, a if exponent == 3 else squared)
 

@@ -275,20 +275,26 @@ def full_like(
     return _filled("full_like", x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
 
 
-# Elements of what NumPy fills at once.
+# Elements up to which NumPy's own memory will do.
 FEW = 8192
+
+
+def _filled_at_once(shape: Shape, value: Any, kind: DType) -> np.ndarray[Any, Any]:
+    """Return an array of one value; raises what NumPy does, and MemoryError."""
+    size = prod(shape)
+    native = np.empty(shape, kind) if size <= FEW else np.ndarray(shape, kind, CPU.allocate(size * kind.itemsize))
+    quickly(native.fill, value)
+    return native
 
 
 def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceLike) -> Tensor:
     place = chosen_device(device, function)
-    if place.backend is CPU and type(value) in (bool, int, float) and prod(shape) <= FEW and not thin_closed[0]:
+    if place.backend is CPU and type(value) in (bool, int, float) and not thin_closed[0]:
         kind = _dtype(dtype, _default_of(value, function), function)
         if kind.kind in "fc" or (type(value) is not float and (kind.kind != "b" or value in (0, 1))):
             try:
-                native = np.empty(shape, kind)
-                quickly(native.fill, value)
-                return created(native, place)
-            except REFUSED:
+                return created(_filled_at_once(shape, value, kind), place)
+            except (MemoryError, *REFUSED):
                 pass  # the long way says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = moved(as_tensor(value, function, "fill_value"), place)

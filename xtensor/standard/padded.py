@@ -40,7 +40,13 @@ def unpadded(g: Tensor, width: Pairs, mode: str, shape: Shape) -> Tensor:
     return on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
 
 
+# What NumPy calls the modes that repeat elements.
+_NUMPYS = {"circular": "wrap", "replicate": "edge", "reflect": "reflect", "symmetric": "symmetric"}
+
+
 def _pad_native(a: Any, width: Pairs, mode: str, value: Any) -> Any:
+    if type(a) is np.ndarray and mode != "zeros" and a.size and min(map(min, width), default=-1) >= 0:
+        return np.pad(a, width, _NUMPYS[mode])  # type: ignore[call-overload]
     added = tuple((max(low, 0), max(high, 0)) for low, high in width) if mode != "zeros" else width
     shape = tuple(n + low + high for n, (low, high) in zip(a.shape, added, strict=True))
     library = library_of(a)

@@ -154,3 +154,19 @@ def test_arguments_stay_thin() -> None:
     for _ in range(3):
         fused(x, y)
         assert type(x._data) is type(y._data) is np.ndarray
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_the_first_nan_is_an_extreme(name: str, dtype: str) -> None:
+    """Also one whose other part is a number, and one after a larger number."""
+    x = np.array([1.0, 5.0, np.nan, 9.0, np.nan, -3.0]).astype(dtype)
+    places = [x]
+    if x.dtype.kind == "c":
+        places.append(np.array([1, complex(0, np.nan), 7, complex(np.nan, 1)]).astype(dtype))
+    for a in places:
+        fused = xt.fuse(lambda a: getattr(xnp, name)(a))
+        for _ in range(3):
+            found = int(fused(xt.asarray(a)))
+        assert found == getattr(np, name)(a)

@@ -38,7 +38,7 @@ def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
         here = x if extreme == "max" else xt.logical_not(x)
     else:
         best = getattr(xt, extreme)(x, axis=axis, keepdims=True)
-        here = xt.logical_or(x == best, x != x) if x.dtype.kind == "f" else x == best
+        here = xt.logical_or(x == best, x != x) if x.dtype.kind in "fc" else x == best
     found = xt.min(xt.where(here, places, length), axis=axis, keepdims=params["keepdims"])
     return cast(Tensor, xt.where(found == length, 0, found) if x.dtype.kind == "b" else found)
 

@@ -398,5 +398,6 @@ def test_reductions_of_whole_arrays_are_not_recorded() -> None:
         ):
             x = xt.asarray(numbers(size), copy=True)
             assert function(x).is_pending is (waits or thin_closed[0] > 0)
-            assert function(x, axis=0).is_pending and function(x * 2.0).is_pending
+            is_row = function is xt.argmin and not thin_closed[0]  # along which the library goes as fast
+            assert function(x, axis=0).is_pending is not is_row and function(x * 2.0).is_pending
             np.testing.assert_allclose(function(x).native(), getattr(np, function.__name__)(numbers(size)), rtol=1e-13)

@@ -18,7 +18,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from .back import beginnings, go_back, whole
 from .rules import first_cotangent, xt
-from .tape import OFF, Leaf, begin, recording, step_of
+from .tape import OFF, Leaf, Step, begin, step_of, under
 
 
 def require(x: Tensor, wanted: bool) -> None:
@@ -94,11 +94,17 @@ def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> 
     leaves = beginnings(step)
     if not leaves:
         raise RuntimeError(expected("backward", "x", must, "one that depends on none"))
-    with recording(OFF):
-        found = go_back([(step, seed)], leaves, free=not retain_graph)
-        seen = {id(seed)}
-        for leaf in sorted(found, key=lambda one: one.serial):
-            _accumulate(cast(Leaf, leaf), whole(found[leaf], leaf, seen))
+    under(OFF, _back, step, seed, leaves, free=not retain_graph)
+
+
+def _back(step: Step, seed: Tensor, leaves: set[Step], *, free: bool) -> None:
+    found, seen = go_back([(step, seed)], leaves, free=free), {id(seed)}
+    for leaf in sorted(leaves, key=lambda one: one.serial):
+        if leaf in found:
+            g = whole(found[leaf], leaf, seen)
+        else:  # all derivatives on the way are 0
+            g = xt.zeros(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+        _accumulate(cast(Leaf, leaf), g)
 
 
 def _scalar_seed(x: Tensor) -> None:

@@ -30,6 +30,7 @@ from ..tensor.face import Tensor, face
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 # The places of a call at which a tensor stands: the argument's name, and the place in it where it is a sequence.
 Slots = tuple[tuple[str, int | None], ...]
@@ -56,7 +57,12 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         self._tokens: list[Token[int]] = []
 
     def __enter__(self) -> None:
-        self._tokens.append(_mode.set(self._mode))
+        before = _mode.get()
+        try:
+            self._tokens.append(_mode.set(self._mode))
+        except BaseException:  # an interrupt, after which nobody leaves the block
+            _mode.set(before)
+            raise
 
     def __exit__(self, *failure: object) -> None:
         _mode.reset(self._tokens.pop())
@@ -93,6 +99,18 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
 
     def _recreate_cm(self) -> recording:
         return recording(self._mode)
+
+
+def under(mode: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Return what a function returns in a mode. An interrupt leaves the mode as it was before, which one at the very
+    end of a `with` block does not.
+    """
+    before = _mode.get()
+    try:
+        _mode.set(mode)
+        return function(*args, **kwargs)
+    finally:
+        _mode.set(before)
 
 
 def mode() -> int:
@@ -515,8 +533,7 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
             steps = steps_of([x for _, x in slots])
             if steps is None:
                 return function(*args, **kwargs)
-            with recording(OFF):
-                result = function(*args, **kwargs)
+            result = under(OFF, function, *args, **kwargs)
             _remember_call(rule, arguments, slots, steps, result)
             return result
 

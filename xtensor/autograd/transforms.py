@@ -42,6 +42,7 @@ from .tape import (
     recording,
     step_of,
     steps_of,
+    under,
 )
 
 Function = Callable[..., Any]
@@ -150,12 +151,13 @@ class _Entry:
 
         free: whether the tape is used up. way: that of the seeds, if it is known.
         """
-        with recording(FULL if record else OFF):
-            found = go_back(seeds, set(self.steps), free=free, way=way)
-            seen = {id(g) for _, g in seeds}
-            grads = [self._gradient(step, found.get(step), seen) for step in self.steps]
-        given = iter(grads)
+        given = iter(under(FULL if record else OFF, self._back, seeds, free, way))
         return [rebuilt(rebuild, [next(given) for _ in range(count)]) for count, rebuild in self.rebuilds]
+
+    def _back(self, seeds: Sequence[tuple[Step, Tensor]], free: bool, way: Way | None) -> list[Tensor]:
+        found = go_back(seeds, set(self.steps), free=free, way=way)
+        seen = {id(g) for _, g in seeds}
+        return [self._gradient(step, found.get(step), seen) for step in self.steps]
 
     def _gradient(self, step: Step, g: Tensor | None, seen: set[int]) -> Tensor:
         if g is None:

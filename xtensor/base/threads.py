@@ -15,6 +15,7 @@ sleeps meanwhile: Linux would wake it on the processor of the worker that finish
 
 from __future__ import annotations
 
+import _imp
 import atexit
 import ctypes
 import mmap
@@ -507,9 +508,10 @@ def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
     them, has another thread do it. An interrupt comes when it is done.
 
     For libraries that an interrupt between two of their lines would leave with a lock shut. afterwards: what that
-    thread does next, while the caller goes on.
+    thread does next, while the caller goes on. Who holds the lock of imports, as a signal handler does that comes in
+    the middle of one, does the task here: another thread could import nothing, and both would wait for ever.
     """
-    if _here.working or threading.current_thread() is not threading.main_thread():
+    if _here.working or threading.current_thread() is not threading.main_thread() or _imp.lock_held():
         return _in_turn(task, afterwards)
     found: list[T] = []
     job = _Job([lambda: found.append(task())])

@@ -185,6 +185,14 @@ class Capture:
         elif owner in self._imports:
             self.refuse(WRITES)
 
+    def served(self, values: Iterable[Any]) -> None:
+        """Hear that something was evaluated of values: if another thread did so with memory that is known here, it has
+        perhaps computed what this call recorded, which is then missing among the steps.
+        """
+        is_other = get_ident() != self.thread
+        if is_other and any([type(value) is TBlob and value.owner in self._numbers for value in values]):
+            self.refuse(DISTURBED)
+
     def _is_found(self, blob: TBlob) -> bool:
         """Return whether memory is some of an array that is found."""
         if not self._arrays or self.device.backend is not CPU:

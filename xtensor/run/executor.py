@@ -148,6 +148,9 @@ evaluating.append(evaluate_others)
 
 def _step_by_step(order: list[Node]) -> None:
     """Compute nodes that stand in order by the library's own functions; the order is used up."""
+    for watcher in tuple(watchers):
+        for node in order:
+            watcher.served(node.inputs)
     todo = order[::-1]
     order.clear()
     while todo:  # a step is let go as soon as it is done, so that its bytes can be
@@ -306,6 +309,8 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """
     with turn():
         order, owners = pending_below([node]), _same_memory(blob.owner)
+        if not order:  # another thread, about to write this memory too, has served who reads it
+            return False
         if not owners or goes_direct(order) or not _reads_in_place(order, blob, owners):
             return False
         evaluate([one for one in order[:-1] if _is_saved(one) and any(_reads(pending_below([one]), owners))])
@@ -315,6 +320,8 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         while others := [reader for owner in owners for reader in owner.readers() if reader not in inside]:
             evaluate(others)
         order = pending_below([node])
+        if not order:
+            return False
         _count_write(blob.owner)
         if passing is not None and not passing.is_seen():
             passing.face = None

@@ -122,6 +122,8 @@ def _signature(nodes: Sequence[Node]) -> Any:
 def run(planned: Planned) -> None:
     """Run the schedule of an evaluation, and give the nodes that are kept their results."""
     trace, plan, key, blobs, scalars, into, limits = planned
+    for watcher in tuple(watchers):
+        watcher.served(blobs)
     capture = watching() if watchers else None
     again = None if capture is None else capture.key_of(trace, plan, key, into)
     times = 0 if capture is None else capture.times(plan, key)

@@ -7,7 +7,7 @@ and looks again whether that is still the guard; the barrier (run/executor.py) s
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import addressof, c_char
 from threading import get_ident, local
 from typing import TYPE_CHECKING, Any, Protocol
@@ -116,7 +116,8 @@ trusted = _Trusted()
 
 
 class Watcher(Protocol):
-    """Who is told what happens to memory: it is taken over of a NumPy array, its bytes are asked for, or written.
+    """Who is told what happens to memory: it is taken over of a NumPy array, its bytes are asked for, or written, or
+    something is evaluated of it.
     thread: whose calls are watched; not those inside a step that it knows.
     """
 
@@ -128,6 +129,7 @@ class Watcher(Protocol):
     def imported(self, owner: Storage, array: Native) -> None: ...
     def looked(self, owner: Storage) -> None: ...
     def written(self, owner: Storage) -> None: ...
+    def served(self, values: Iterable[Any]) -> None: ...
 
 
 # Those who watch at the moment, nearly always nobody; who watches closes the thin way.

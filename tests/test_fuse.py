@@ -946,12 +946,15 @@ def test_shapes_dtypes_and_strides() -> None:
 
 
 def test_how_many_are_remembered() -> None:
-    """Those used last; of kinds that never come again, only some are watched once there is no room."""
+    """Those used last; of kinds that never come again, ever fewer are watched once there is no room."""
     counted = Counted(lambda x, k: x + int(k))  # whose value is asked for
     fused = xt.fuse(counted)
     x = array()
-    rounds = 5
-    first, more = room.REMEMBERED, rounds * (room.UNWATCHED + 1)
+    first, more, gap = room.REMEMBERED, 9 * room.UNWATCHED, room.UNWATCHED
+    watched = [first]
+    while watched[-1] + gap + 1 < first + more:
+        watched.append(watched[-1] + gap + 1)
+        gap *= 2
     for k in range(first + more):
         same(fused(x, k), x + k)
         fused(x, 0)
@@ -959,8 +962,8 @@ def test_how_many_are_remembered() -> None:
     assert len(fused._known) == room.REMEMBERED
     assert fused.why(x, 0) == ""
     forgotten = [k for k in range(first + more) if fused.why(x, k).startswith(room.NUMBER)]
-    assert forgotten[:rounds] == list(range(1, rounds + 1))
-    assert sum(fused.why(x, k) == "" for k in range(first, first + more)) == rounds
+    assert forgotten[: len(watched)] == list(range(1, len(watched) + 1))
+    assert [k for k in range(first, first + more) if fused.why(x, k) == ""] == watched
 
 
 def test_kinds_that_never_come_again_cost_little() -> None:

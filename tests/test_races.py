@@ -205,3 +205,24 @@ def test_an_interpreter_without_the_global_lock_is_warned_of(monkeypatch: pytest
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     with pytest.warns(RuntimeWarning, match="without its global lock, where xtensor is not known to be safe"):
         interpreter.check_interpreter()
+
+
+@pytest.mark.parametrize("way", ["fused", "recorded", "plain"])
+def test_rows_of_one_array(way: str) -> None:
+    """Each thread adds to a row of its own: what another one computes on the way to its own write is not lost."""
+    for _ in range(12):
+        rows = xt.zeros((THREADS, N))
+
+        def add(rows: Any, i: int, x: Any) -> None:
+            rows[i] = rows[i] + x
+
+        put = xt.fuse(add) if way == "fused" else add
+
+        def work(i: int, rows: Any = rows, put: Any = put) -> None:
+            x = xt.ones(N)
+            with xt.options(lazy="always" if way == "recorded" else "auto"):
+                for _ in range(TURNS):
+                    put(rows, i, x)
+
+        at_once(work)
+        np.testing.assert_array_equal(rows.numpy(), np.full((THREADS, N), float(TURNS)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -1496,3 +1498,44 @@ def test_arrays_of_numpys_are_constants(size: int, lazy: Any) -> None:
                 return result
 
             np.testing.assert_allclose(xt.grad(loss)(xt.asarray(x)).numpy(), wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("factor", [0, 0.0, -0.0])
+def test_constants_of_zero(factor: float) -> None:
+    """A leaf that all derivatives on the way to are 0 has a gradient of zeros, not none."""
+    w = xt.asarray([1.0, 2.0])
+    w.requires_grad = True
+    xt.sum(w * w * factor).backward()
+    same(w.grad, [0.0, 0.0])
+    xt.sum(xt.floor(w)).backward()
+    same(w.grad, [0.0, 0.0])
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers")
+def test_interrupts_leave_recording_as_it_was() -> None:
+    """At any moment of a gradient, which then can be asked for again."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    def slope() -> Any:
+        w = xt.asarray([1.0, 2.0, 3.0])
+        w.requires_grad = True
+        xt.sum(xt.tanh(w * w) + xt.mean(w)).backward()
+        return w.grad
+
+    right, rng, came = slope().numpy(), random.Random(0), 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(1500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 4e-4))
+                slope()
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            except KeyboardInterrupt:
+                came += 1
+            same(slope(), right)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert came > 100

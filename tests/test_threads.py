@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -678,3 +679,13 @@ def test_an_interrupt_leaves_the_compiler_usable() -> None:
     other.start()
     other.join(20)
     assert found
+
+
+def test_aside_in_the_middle_of_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task is done by who imports: another thread would wait for the import, and that for the other thread."""
+    (tmp_path / "asks_aside.py").write_text(
+        "import threading\nfrom xtensor.base.threads import aside\nfound = aside(threading.get_ident)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_module("asks_aside").found == threading.get_ident()
+    assert threads.aside(threading.get_ident) != threading.get_ident()

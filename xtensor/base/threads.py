@@ -29,6 +29,7 @@ from contextlib import suppress
 from functools import cache, partial
 from math import ceil
 from time import perf_counter, sleep
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 from .locks import holding
@@ -508,10 +509,10 @@ def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
     them, has another thread do it. An interrupt comes when it is done.
 
     For libraries that an interrupt between two of their lines would leave with a lock shut. afterwards: what that
-    thread does next, while the caller goes on. Who holds the lock of imports, as a signal handler does that comes in
-    the middle of one, does the task here: another thread could import nothing, and both would wait for ever.
+    thread does next, while the caller goes on. In the middle of an import, where a signal handler may come, the task is
+    done here: another thread would wait for the import's lock, and this one for that thread.
     """
-    if _here.working or threading.current_thread() is not threading.main_thread() or _imp.lock_held():
+    if _here.working or threading.current_thread() is not threading.main_thread() or _is_importing():
         return _in_turn(task, afterwards)
     found: list[T] = []
     job = _Job([lambda: found.append(task())])
@@ -529,6 +530,14 @@ def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
     job.wait()
     job.finish()
     return found[0]
+
+
+def _is_importing() -> bool:
+    """Return whether a module is being imported here, or an interrupt has left the lock of imports shut."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None or _imp.lock_held()
 
 
 def _in_turn(task: Callable[[], T], afterwards: Task) -> T:

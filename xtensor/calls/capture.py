@@ -49,9 +49,11 @@ _telling = fork_safe_lock()
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# First calls that are not watched after one for which something had to be forgotten that was never used again, and
-# after so many one after the other; after as many again, twice as many, up to the third number.
-UNWATCHED, IN_A_ROW, MOST_UNWATCHED = 15, 8, 15 << 10
+# First calls that are not watched after one for which something had to be forgotten, twice as many where that was in
+# vain again, and after so many one after the other; after as many again, twice as many, up to the third number. What is
+# forgotten was captured in vain if it was used fewer times than the last number: to capture it took a millisecond or
+# two, and each use saves some 20 us.
+UNWATCHED, IN_A_ROW, MOST_UNWATCHED, USES_THAT_PAY = 15, 8, 15 << 10, 64
 
 # Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
 # arguments that came last, and came twice, or it cannot be captured, or is not watched; and with any arguments where it
@@ -124,6 +126,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._reach: Reach | None = None
         self._known: dict[tuple[Any, ...], Known] = {}
         self._uses = self._unwatched = self._not_looked_up = self._new_in_a_row = self._answered = self._of_values = 0
+        self._in_vain = 0
         self._steps, self._seconds = steps, 0.0
         self._last: Known | None = None
         self._plain: Settings | None = None
@@ -497,8 +500,9 @@ class Fused(Dispatched, Generic[P, R]):
             others = [item for item in list(self._known.items()) if self._dispatched_kinds.isdisjoint(item[1].kinds)]
             oldest, forgotten = min(others, key=lambda item: item[1].used)
             self._known.pop(oldest, None)
-            wasted = int(forgotten.used == forgotten.made)
-        known.used = known.made = self._uses = self._uses + 1
+            self._in_vain = self._in_vain + 1 if forgotten.uses < USES_THAT_PAY else 0
+            wasted = min(2 ** min(self._in_vain, 16) // 2, MOST_UNWATCHED // UNWATCHED)
+        known.used = self._uses = self._uses + 1
         self._known[signature] = known
         answered = self._dispatched_kinds.uses
         self._new_in_a_row = self._new_in_a_row + 1 if answered == self._answered else 1

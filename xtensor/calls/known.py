@@ -69,7 +69,7 @@ class Known:
         self.is_long = False
         self.plain: Any = None
         self.runs: Any = None
-        self.made = self.used = 0
+        self.used = 0
         self.uses = 1
         self.kinds: list[Kind] = []
         self._before = self._seen = self._waited = self._patience = 0

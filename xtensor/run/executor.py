@@ -84,10 +84,17 @@ def force(value: Node | TBlob | Part | Masked) -> TBlob:
     return value.blob
 
 
+# How many evaluations have begun inside another one of the same thread.
+_overtaking = [0]
+
+
 def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
     """Compute pending nodes and everything they need. Where there is no room for that on another device than the CPU,
-    and no evaluation goes on around this one, it begins again, once, after all else that is pending there.
+    and no evaluation goes on around this one, it begins again, once, after all else that is pending there; and where
+    it fails as a signal handler or a finalizer has computed some of it meanwhile.
     """
+    overtaken = _overtaking[0]
+    _overtaking[0] += _evaluating._is_owned()
     try:
         with turn():
             if _run_again(nodes):
@@ -100,6 +107,11 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
                     order, wanted = with_small_ends(order, wanted)
                 if not _run_again(wanted):
                     _planner().run(_planner().planned(order, wanted))
+        return
+    except (IndexError, KeyError, TypeError, ValueError):
+        if is_again or _overtaking[0] == overtaken:
+            raise
+        evaluate([node for node in nodes if node.blob is None], is_again=True)
         return
     except MemoryError as error:
         backend = nodes[0].device.backend
@@ -155,7 +167,8 @@ def _step_by_step(order: list[Node]) -> None:
     order.clear()
     while todo:  # a step is let go as soon as it is done, so that its bytes can be
         node = todo.pop()
-        node.finish(step(node))
+        if node.blob is None:
+            node.finish(step(node))
 
 
 def goes_direct(order: list[Node]) -> bool:

@@ -97,9 +97,12 @@ class Tensor(Operators, Methods):
         owner = self._owner
         if owner is None:
             with first_use:
+                data: Any = self._data
+                if type(data) is TBlob:  # another thread has captured it
+                    return data.owner
                 if self._owner is None:
                     blob = self._blob
-                    self._owner = Storage.of(self._data, CPU_DEVICE) if blob is None else blob.owner
+                    self._owner = Storage.of(data, CPU_DEVICE) if blob is None else blob.owner
                 owner = self._owner
         return owner
 

@@ -261,6 +261,7 @@ np.repeat(np.array(3.0), 2, axis=0) | np.nanmean(np.array(3.0), axis=0) | np.nan
 np.nanstd(np.array(3.0), axis=0) | np.take(np.array(3.0), [0, -1], axis=0) | np.nanargmin(np.array(3.0), axis=0)
 np.cumulative_sum(np.array(3.0), axis=0) | np.count_nonzero(np.array(3.0), axis=0) | np.array(3.0).sum(axis=0)
 np.array(3.0).argmin(axis=-1, keepdims=True) | np.array(3.0).any(axis=0) | np.array(3.0).max(-1) | (v > 1).conj()
+np.einsum('ij,jk,kl->il', a, a.T, a) | np.cumulative_prod(np.array(2.5)) | np.cumulative_sum(np.array(2.5))
 np.choose(np.arange(9) % 2, [np.ones(9, np.uint8), 0]) | np.choose(np.arange(9) % 2, [np.ones(9, np.float32), 0.5])
 np.choose(np.arange(9) % 2, [1, 2.5]) | np.choose(np.arange(9000) % 2, [np.ones(9000, np.int32), 7])
 np.intersect1d(np.arange(5000) % 7, np.arange(3, 9000)) | np.intersect1d(i, i[::2], return_indices=True)

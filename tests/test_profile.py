@@ -331,6 +331,9 @@ def test_a_wait_for_another_thread_is_an_entry(monkeypatch: pytest.MonkeyPatch) 
         def release(self) -> None:
             real.release()
 
+        def _is_owned(self) -> bool:
+            return real._is_owned()
+
     x = xt.exp(array(N))
     with xt.profile() as found:
         monkeypatch.setattr(executor, "_evaluating", Lock())

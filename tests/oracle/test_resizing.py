@@ -171,3 +171,14 @@ def test_ctc_loss(seed: int, reduction: str, zero_infinity: bool) -> None:
     if np.isfinite(right.detach().numpy()).all():
         found = xt.grad(lambda x: xt.sum(loss(x)))(xt.asarray(x))
         np.testing.assert_allclose(found.numpy(), theirs.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("shape", "lengths"), [((1, 2, 30, 30), 1), ((1, 1, 300, 300), 1), ((1, 1, 300, 40), (7, 1))])
+def test_averages_of_float16(shape: tuple[int, ...], lengths: Any) -> None:
+    """Sums for which float16 has no room."""
+    x = np.full(shape, 300.0, dtype=np.float16)
+    found = nn.adaptive_avg_pool(xt.asarray(x), lengths)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.numpy(), np.full(found.shape, 300.0), rtol=1e-3)
+    window = nn.avg_pool(xt.asarray(x), shape[2:])
+    np.testing.assert_allclose(window.numpy(), np.full(window.shape, 300.0), rtol=1e-3)

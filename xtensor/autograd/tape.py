@@ -101,7 +101,7 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         return recording(self._mode)
 
 
-def under(mode: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def under(mode: int, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     """Return what a function returns in a mode. An interrupt leaves the mode as it was before, which one at the very
     end of a `with` block does not.
     """

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial, reduce
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..autograd.rules import xt
+from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, REAL, DType
+from ..base.dtypes import FLOATING, REAL, DType, float16
 from ..base.errors import expected
 from ..base.layout import Pairs, Shape, as_shape
+from ..calls.library import on
 from ..devices import device_of, library_of
 from ..run.launches import Begun
 from ..tensor.face import Tensor
@@ -156,6 +157,11 @@ def avg_pool(
     elements. The others as in max_pool. Raises ValueError where parameters do not fit, TypeError for other than
     floating-point numbers.
     """
+    if getattr(x, "dtype", None) == float16:  # whose sums it has no room for
+        wide = xt.astype(x, xt.float32)
+        given = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode, "layout": layout}
+        found = avg_pool(wide, kernel, count_include_pad=count_include_pad, divisor=divisor, **given)
+        return cast(Tensor, xt.astype(found, float16))
     plan, pairs, x = _windows("avg_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_floating("avg_pool", x)
     if divisor is not None:
@@ -217,17 +223,49 @@ def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str
     if not any(rest for _, rest in shares):
         return avg_pool(x, tuple([share for share, _ in shares]), layout=layout)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
-        parts = _parts(x.shape[axis], wanted)
-        counts = np.array([stop - start for start, stop in parts]).reshape(-1, *[1] * (x.ndim - 1 - axis))
-        total = None
-        for n in range(counts.max()):
-            places = np.array([min(start + n, stop - 1) for start, stop in parts])
-            part = xt.take(x, asarray_host(places, "adaptive_avg_pool", "places", device=x.device), axis=axis)
-            if n >= counts.min():  # shorter parts have no such element
-                part = xt.where(asarray_host(n < counts, "adaptive_avg_pool", "inside", device=x.device), part, 0)
-            total = part if total is None else total + part
-        x = total / asarray_host(counts, "adaptive_avg_pool", "counts", xt.abs(x[:0]).dtype, x.device)
+        x = _averages(x, axis, wanted)
     return x
+
+
+@lru_cache(256)
+def _shares(length: int, wanted: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return what each element of an axis is of each part's average; it is not written."""
+    found = np.zeros((length, wanted))
+    for part, (start, stop) in enumerate(_parts(length, wanted)):
+        found[start:stop, part] = 1.0 / (stop - start)
+    found.flags.writeable = False
+    return found
+
+
+def _averages_back(g: Tensor, like: Like, axis: int) -> Tensor:
+    return _of_averages(g, axis, like.shape[axis])
+
+
+@differentiable(x=_averages_back)
+def _averages(x: Tensor, axis: int, wanted: int) -> Tensor:
+    """Return the averages of parts of an axis."""
+    return on(x, "adaptive_avg_pool", lambda xp, a: _averages_in(xp, a, axis, wanted))
+
+
+def _averages_in(xp: Any, a: Any, axis: int, wanted: int) -> Any:
+    """Return the same of a native array: products with a matrix, and what is not finite by itself, as it would make the
+    zeros of that NaN.
+    """
+    shares = xp.asarray(_shares(a.shape[axis], wanted).astype(a.dtype))
+    found = xp.moveaxis(xp.matmul(xp.moveaxis(a, axis, -1), shares), -1, axis)
+    if not bool(xp.isfinite(found).all()):
+        before = (slice(None),) * axis
+        for part, (start, stop) in enumerate(_parts(a.shape[axis], wanted)):
+            found[(*before, part)] = xp.mean(a[(*before, slice(start, stop))], axis=axis)
+    return found
+
+
+@differentiable(g=lambda g, like, axis: _averages(g, axis, like.shape[axis]))
+def _of_averages(g: Tensor, axis: int, length: int) -> Tensor:
+    """Return what the elements of an axis get of the averages of its parts."""
+    shares = asarray_host(_shares(length, g.shape[axis]).T, "adaptive_avg_pool", "shares", g.dtype, g.device)
+    found: Tensor = xt.moveaxis(xt.matmul(xt.moveaxis(g, axis, -1), shares), -1, axis)
+    return found
 
 
 def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:

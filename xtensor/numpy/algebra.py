@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy
@@ -9,12 +10,14 @@ import numpy
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
 from ..base.layout import as_index
+from ..base.options import thin_closed
 from ..calls.library import on
 from ..tensor.face import Tensor, valued
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .creation import vander
 from .door import through
 from .shaping import concatenate
+from .thin import LONG_WAY, made_at_once
 
 # ---- products
 
@@ -73,6 +76,9 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: An
     if options or not isinstance(operands[0], str):
         return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
+    if len(arrays) <= 2 and out is None and not thin_closed[0]:  # NumPy's own loop over all of more is no way to do it
+        with suppress(*LONG_WAY):
+            return made_at_once(numpy.einsum, operands, {})
     return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
 
 

@@ -210,14 +210,16 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 def cumulative_sum(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
 ) -> Tensor:
-    x, axis = (as_array(x, "cumulative_sum"), None) if axis is None else flattened(x, axis, "cumulative_sum")
+    x = as_array(x, "cumulative_sum")
+    x, axis = flattened(x, axis, "cumulative_sum") if axis is not None or not x.ndim else (x, None)
     return give("cumulative_sum", xt.cumulative_sum(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
 
 
 def cumulative_prod(
     x: Any, /, *, axis: int | None = None, dtype: Any = None, out: Any = None, include_initial: bool = False
 ) -> Tensor:
-    x, axis = (as_array(x, "cumulative_prod"), None) if axis is None else flattened(x, axis, "cumulative_prod")
+    x = as_array(x, "cumulative_prod")
+    x, axis = flattened(x, axis, "cumulative_prod") if axis is not None or not x.ndim else (x, None)
     return give("cumulative_prod", xt.cumulative_prod(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
 
 
@@ -312,7 +314,7 @@ def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
     x, there = _without_nans(a, 0)
-    axis = None if is_lone(x, axis) else axis
+    axis = None if there is not True and is_lone(x, axis) else axis
     return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
 
 
@@ -330,7 +332,7 @@ def nanvar(
 ) -> Tensor:
     x, there = _without_nans(a, 0)
     where, ddof = _both(there, where), ddof if correction is None else correction
-    axis = None if is_lone(x, axis) else axis
+    axis = None if there is not True and is_lone(x, axis) else axis
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof
     return give("nanvar", result if enough is True else xt.where(enough, result, numpy.nan), out)

@@ -89,7 +89,9 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
 # Up to how many bytes functions are NumPy's that generated code computes faster, and those that are two passes here.
 _MOST: dict[str, int] = {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
 _COMPUTED = ("allclose", "angle", "choose", "cross", "isclose", "kron", "norm", "select", "sinc")
-_MOST.update(dict.fromkeys(_COMPUTED, COMPOSED_BELOW))
+_PRODUCTS = ("dot", "inner", "matrix_power", "multi_dot", "tensordot", "vdot", "vecdot")
+_BY_ROWS = ("nanpercentile", "nanquantile", "trim_zeros")  # which NumPy takes one by one
+_MOST.update(dict.fromkeys((*_COMPUTED, *_PRODUCTS, *_BY_ROWS), COMPOSED_BELOW))
 
 
 # Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, those
@@ -104,7 +106,7 @@ _NOT_THIN = frozenset(
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
-        *("sort", "argsort", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *("einsum", "sort", "argsort", "sum", "prod", "mean", "max", "min", "all", "any"),
         *WRITES,
     )
 )

@@ -33,7 +33,7 @@ def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
     length, after = x.shape[axis], x.ndim - 1 - axis % x.ndim
     if not after and length > SEARCHED_BELOW and not is_captured:
         return None
-    places = xt.reshape(xt.arange(length), (length, *[1] * after))
+    places = xt.reshape(xt.arange(length, device=x.device), (length, *[1] * after))
     if x.dtype.kind == "b":
         here = x if extreme == "max" else xt.logical_not(x)
     else:

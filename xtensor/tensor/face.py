@@ -101,8 +101,7 @@ class Tensor(Operators, Methods):
                 if type(data) is TBlob:  # another thread has captured it
                     return data.owner
                 if self._owner is None:
-                    blob = self._blob
-                    self._owner = Storage.of(data, CPU_DEVICE) if blob is None else blob.owner
+                    self._owner = self._blob.owner if self._blob else Storage.of(data, CPU_DEVICE)
                 owner = self._owner
         return owner
 

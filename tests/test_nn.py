@@ -559,7 +559,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: nn.interpolate(IMAGE, 2, mode="trilinear"),
         ValueError,
-        "interpolate: mode must be 'linear' for 1 spatial axes, got 'trilinear'",
+        "interpolate: mode must be 'linear' where x has 3 axes, got 'trilinear'",
     ),
     (
         lambda: nn.interpolate(IMAGE, 2, align_corners=True),

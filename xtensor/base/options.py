@@ -239,9 +239,9 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     def __enter__(self) -> Settings:
         changed = _checked(settings()._replace(**self._changes))
         _note_for_ever(changed)
-        before = in_force.get()
-        closing = Closing() if changed.takes_no_shortcut else None
+        before, closing = in_force.get(), None
         try:
+            closing = Closing() if changed.takes_no_shortcut else None
             self._entered.append((in_force.set(changed), closing))
         except BaseException:  # an interrupt, after which nobody leaves the block
             in_force.set(before)

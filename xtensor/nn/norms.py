@@ -9,7 +9,7 @@ from math import inf, sqrt
 
 from ..autograd.rules import xt
 from ..autograd.tape import OFF, differentiable, recording
-from ..base.dtypes import REAL_FLOATING, float16
+from ..base.dtypes import REAL_FLOATING
 from ..base.errors import expected
 from ..base.layout import as_axes
 from ..calls.compositions import macro
@@ -17,7 +17,7 @@ from ..calls.rows import elementwise
 from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor
-from .checks import along, channel_axis, count_of, floating, per_channel, within
+from .checks import along, channel_axis, count_of, floating, per_channel, wide, within
 from .padding import pad
 
 __all__ = [
@@ -128,7 +128,7 @@ def layer_norm(
     is the shape along the last axes.
     """
     x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
-    return _scaled(xt.astype(_standardised(_wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
+    return _scaled(xt.astype(_standardised(wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
 
 
 @macro
@@ -142,14 +142,9 @@ def rms_norm(
     whose eps is that of the dtype unless it is given.
     """
     x, axes, eps, (weight,) = _along("rms_norm", x, axis, eps, weight=weight)
-    wide = _wide(x)
-    found = wide / xt.sqrt(xt.mean(wide * wide, axis=axes, keepdims=True) + eps)
+    y = wide(x)
+    found = y / xt.sqrt(xt.mean(y * y, axis=axes, keepdims=True) + eps)
     return _scaled(xt.astype(found, x.dtype, copy=False), weight, None)
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Return x in a dtype that has room for the squares of its elements: float32 for float16."""
-    return xt.astype(x, xt.float32) if x.dtype == float16 else x
 
 
 def _along(
@@ -221,7 +216,7 @@ def instance_norm(
         raise ValueError(expected("instance_norm", "x", "have more than 1 position per channel", f"shape {x.shape}"))
     weight, bias = _channelwise(x, axis, "instance_norm", weight=weight, bias=bias)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+    return _scaled(xt.astype(_standardised(wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
 
 
 def local_response_norm(

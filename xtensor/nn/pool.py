@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial, reduce
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, REAL, DType, float16
+from ..base.dtypes import FLOATING, REAL, DType
 from ..base.errors import expected
 from ..base.layout import Pairs, Shape, as_shape
 from ..calls.library import on
@@ -21,7 +21,7 @@ from ..run.launches import Begun
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from . import origins
-from .checks import whole
+from .checks import whole, wide
 from .contraction import batch_as, natively
 from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
@@ -157,19 +157,17 @@ def avg_pool(
     elements. The others as in max_pool. Raises ValueError where parameters do not fit, TypeError for other than
     floating-point numbers.
     """
-    if getattr(x, "dtype", None) == float16:  # whose sums it has no room for
-        wide = xt.astype(x, xt.float32)
-        given = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode, "layout": layout}
-        found = avg_pool(wide, kernel, count_include_pad=count_include_pad, divisor=divisor, **given)
-        return cast(Tensor, xt.astype(found, float16))
     plan, pairs, x = _windows("avg_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_floating("avg_pool", x)
     if divisor is not None:
-        return _summed(x, plan) / float(each(divisor, 1, "avg_pool", "divisor", least=1)[0])
-    counts = _counts(plan, pairs if count_include_pad else ((0, 0),) * len(pairs))
-    if isinstance(counts, float):
-        return _summed(x, plan) / counts
-    return _summed(x, plan) / asarray_host(counts, "avg_pool", "counts", xt.abs(x[:0]).dtype, x.device)
+        counts: Any = float(each(divisor, 1, "avg_pool", "divisor", least=1)[0])
+    else:
+        counts = _counts(plan, pairs if count_include_pad else ((0, 0),) * len(pairs))
+    y = wide(x)
+    if not isinstance(counts, float):
+        counts = asarray_host(counts, "avg_pool", "counts", xt.abs(y[:0]).dtype, x.device)
+    found: Tensor = xt.astype(_summed(y, plan) / counts, x.dtype, copy=False)
+    return found
 
 
 def lp_pool(

@@ -83,9 +83,11 @@ def interpolate(
 def _check_mode(mode: str, rank: int, align_corners: bool) -> None:
     """Raise ValueError where a mode is not for so many spatial axes, or knows no corners."""
     if mode in LINEAR and mode != LINEAR[rank]:
-        raise ValueError(expected("interpolate", "mode", f"be {LINEAR[rank]!r} for {rank} spatial axes", repr(mode)))
+        raise ValueError(
+            expected("interpolate", "mode", f"be {LINEAR[rank]!r} where x has {rank + 2} axes", repr(mode))
+        )
     if mode == "bicubic" and rank != 2:
-        raise ValueError(expected("interpolate", "mode", "be another for other than 2 spatial axes", repr(mode)))
+        raise ValueError(expected("interpolate", "mode", f"be another where x has {rank + 2} axes", repr(mode)))
     if align_corners and (mode == "area" or mode.startswith("nearest")):
         raise ValueError(expected("interpolate", "align_corners", f"be False for mode {mode!r}", align_corners))
 
@@ -151,8 +153,8 @@ def _along(x: Tensor, axis: int, taps: Taps) -> Tensor:
     for number, places in enumerate(taps.places):
         part = xt.take(x, asarray_host(places, "interpolate", "places", device=x.device), axis=axis)
         if taps.weights is not None:
-            along = taps.weights[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
-            part = part * asarray_host(along, "interpolate", "weights", x.dtype, x.device)
+            shares = taps.weights[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
+            part = part * asarray_host(shares, "interpolate", "weights", x.dtype, x.device)
         total = part if total is None else total + part
     found: Tensor = total
     return found
@@ -216,8 +218,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], /, *, align_corners: bool = 
     places = np.ones((*lengths, rank + 1))
     for axis, n in enumerate(lengths):
         ends = np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1
-        along = ends if n > 1 else np.zeros(1)
-        places[..., rank - 1 - axis] = along.reshape(-1, *[1] * (rank - 1 - axis))
+        places[..., rank - 1 - axis] = (ends if n > 1 else np.zeros(1)).reshape(-1, *[1] * (rank - 1 - axis))
     base = asarray_host(places.reshape(-1, rank + 1), "affine_grid", "places", theta.dtype, theta.device)
     found: Tensor = xt.reshape(xt.matmul(base, xt.matrix_transpose(theta)), (batch, *lengths, rank))
     return found

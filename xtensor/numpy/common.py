@@ -109,12 +109,13 @@ def flattened(x: Any, axis: Any, function: str, *, lone: bool = True) -> tuple[T
     takes an array without axes as a row, too.
     """
     found = as_array(x, function)
-    return (found.ravel(), 0) if axis is None or (lone and is_lone(found, axis)) else (found, axis)
+    axis = lone_axis(found, axis) if lone else axis
+    return (found.ravel(), 0) if axis is None else (found, axis)
 
 
-def is_lone(x: Tensor, axis: Any) -> bool:
-    """Return whether an array has no axes, and NumPy takes it along this one all the same: 0 or -1."""
-    return not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1)
+def lone_axis(x: Tensor, axis: Any) -> Any:
+    """Return the axis, but None for 0 and -1 of an array without axes, which NumPy takes along these all the same."""
+    return None if not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1) else axis
 
 
 @differentiable(same=lambda g, like: xt.astype(g, like.dtype, copy=False))

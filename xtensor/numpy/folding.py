@@ -11,7 +11,7 @@ from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, flattened, give, is_lone
+from .common import as_array, as_condition, flattened, give, lone_axis
 from .ufuncs import folded
 
 
@@ -61,17 +61,17 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
     x = as_array(a, "argmax")
-    return give("argmax", xt.argmax(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims), out)
+    return give("argmax", xt.argmax(x, axis=lone_axis(x, axis), keepdims=keepdims), out)
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:
     x = as_array(a, "argmin")
-    return give("argmin", xt.argmin(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims), out)
+    return give("argmin", xt.argmin(x, axis=lone_axis(x, axis), keepdims=keepdims), out)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Tensor:
     x = as_array(a, "count_nonzero")
-    return xt.count_nonzero(x, axis=None if is_lone(x, axis) else axis, keepdims=keepdims)
+    return xt.count_nonzero(x, axis=lone_axis(x, axis), keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Tensor:
@@ -277,7 +277,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
     x, there = _without_nans(a, worst)
     result = folded(name, x, axis, None, keepdims, initial, where)
     if there is not True:
-        none = xt.logical_not(xt.any(there, axis=None if is_lone(there, axis) else axis, keepdims=keepdims))
+        none = xt.logical_not(xt.any(there, axis=lone_axis(there, axis), keepdims=keepdims))
         result = result if initial is not None else xt.where(none, xt.asarray(numpy.nan, dtype=x.dtype), result)
     return give(f"nan{name}", result, out)
 
@@ -296,7 +296,7 @@ def nanmin(
 
 def _place(name: str, a: Any, axis: Any, out: Any, keepdims: bool, worst: float) -> Tensor:
     x, there = _without_nans(a, worst)
-    axis = None if is_lone(x, axis) else axis
+    axis = lone_axis(x, axis)
     if there is not True and not bool(xt.all(xt.any(there, axis=axis))):
         raise ValueError("All-NaN slice encountered")
     return give(f"nan{name}", getattr(xt, name)(x, axis=axis, keepdims=keepdims), out)
@@ -314,7 +314,7 @@ def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
     x, there = _without_nans(a, 0)
-    axis = None if there is not True and is_lone(x, axis) else axis
+    axis = axis if there is True else lone_axis(x, axis)
     return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
 
 
@@ -332,7 +332,7 @@ def nanvar(
 ) -> Tensor:
     x, there = _without_nans(a, 0)
     where, ddof = _both(there, where), ddof if correction is None else correction
-    axis = None if there is not True and is_lone(x, axis) else axis
+    axis = axis if there is True else lone_axis(x, axis)
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof
     return give("nanvar", result if enough is True else xt.where(enough, result, numpy.nan), out)

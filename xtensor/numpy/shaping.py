@@ -14,7 +14,7 @@ from ..base.layout import as_axis
 from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
-from .common import as_array, as_arrays, flattened, give, has_gradient, is_lone, with_slope
+from .common import as_array, as_arrays, flattened, give, has_gradient, lone_axis, with_slope
 from .door import through
 from .thin import changed_at_once
 
@@ -244,7 +244,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
     repeats = repeats if isinstance(repeats, int) else as_array(repeats, "repeat")
     x = as_array(a, "repeat")
-    return xt.repeat(x, repeats, axis=None if is_lone(x, axis) else axis)
+    return xt.repeat(x, repeats, axis=lone_axis(x, axis))
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name

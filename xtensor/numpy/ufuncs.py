@@ -23,7 +23,7 @@ from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, is_lone, own_answer
+from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, lone_axis, own_answer
 from .door import door, summary, through
 from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
 
@@ -233,7 +233,7 @@ def folded(
         stated = {key: value for key, value in (given | options).items() if value is not None}
         return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
     x = as_array(x, name)
-    axis = None if name != "mean" and is_lone(x, axis) else axis
+    axis = axis if name == "mean" else lone_axis(x, axis)
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}
         if out is None and not (keepdims or options):

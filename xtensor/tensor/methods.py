@@ -354,7 +354,7 @@ def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict
     try:
         result = getattr(xt, name)(x, axis=axis, keepdims=keepdims, **dtype)
     except AxisError:
-        if name == "mean" or not xt.numpy.common.is_lone(x, axis):
+        if name == "mean" or xt.numpy.common.lone_axis(x, axis) is not None:
             raise
         result = getattr(xt, name)(x, axis=None, keepdims=keepdims, **dtype)
     return _given(out, name, result)

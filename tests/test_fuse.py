@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import random
+import subprocess
 import sys
 import threading
 import weakref
@@ -1312,6 +1313,10 @@ def documented(x: xt.Tensor, scale: float = 2.0) -> xt.Tensor:
     return x * scale
 
 
+def undecorated(x: xt.Tensor) -> xt.Tensor:
+    return x + 1
+
+
 def test_it_looks_like_the_function() -> None:
     assert documented.__name__ == "documented" and documented.__doc__ == "Say something."
     assert repr(documented) == "fuse(documented)"
@@ -1427,8 +1432,40 @@ def test_forks() -> None:
 
 
 def test_pickling() -> None:
-    """A decorated function is found by its name."""
+    """A decorated function is found by its name, one that has another name by that of what it was made of."""
     assert pickle.loads(pickle.dumps(documented)) is documented
+    other = pickle.loads(pickle.dumps(xt.fuse(undecorated)))
+    assert type(other) is type(documented)
+    assert other.__wrapped__ is undecorated
+
+
+def test_pickles_of_a_script_by_value(tmp_path: Path) -> None:
+    """As joblib, Dask and Ray send functions of `__main__` to processes that have another one."""
+    pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra `dask`")
+    script, written = tmp_path / "script.py", tmp_path / "pickle"
+    script.write_text(
+        "import cloudpickle, sys, xtensor as xt\n"
+        "@xt.fuse\ndef even(x, n): return x * K if n == 0 else odd(x, n - 1)\n"
+        "@xt.fuse\ndef odd(x, n): return even(x, n - 1)\n"
+        "class Scaled:\n"
+        "    @xt.fuse\n    def times(self, x): return x * K\n"
+        "K = 3.0\n"
+        "def local():\n"
+        "    @xt.fuse\n    def inner(x): return x * K\n"
+        "    return inner\n"
+        "@xt.custom_vjp\ndef ruled(x): return x * K\n"
+        "ruled.defvjp(lambda x: (ruled.f(x), None), lambda kept, g: (g * 7,))\n"
+        "derived = [xt.fuse(xt.grad(lambda x, f=f: xt.sum(f(x)))) for f in (local(), ruled)]\n"
+        "whole = [even, odd, Scaled().times, local(), ruled, derived]\n"
+        "open(sys.argv[1], 'wb').write(cloudpickle.dumps(whole))\n"
+    )
+    subprocess.run([sys.executable, script, written], check=True, timeout=120)
+    even, odd, times, inner, ruled, derived = pickle.loads(written.read_bytes())
+    assert type(even) is type(odd) is type(inner) is type(documented)
+    x = xt.arange(5.0)
+    for result in (even(x, 4), odd(x, 3), times(x), inner(x), ruled(x)):
+        assert result.tolist() == [0.0, 3.0, 6.0, 9.0, 12.0]
+    assert [one(x).tolist() for one in derived] == [[3.0] * 5, [7.0] * 5]
 
 
 # ---- random programs

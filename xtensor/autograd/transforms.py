@@ -12,12 +12,13 @@ floating result of a function without a rule raises NotImplementedError on the w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce, wraps
+from functools import reduce, update_wrapper, wraps
 from typing import Any, Concatenate, cast
 from weakref import ref
 
 from ..base.errors import expected
 from ..base.layout import Shape
+from ..base.naming import pickled_name
 from ..graph.node import Node
 from ..storage.blob import TBlob
 from ..storage.storage import histories
@@ -545,8 +546,12 @@ class custom_vjp:  # noqa: N801 - a decorator
         self.f = f
         self.forward: Function | None = None
         self.backward: Function | None = None
-        self.__name__ = getattr(f, "__name__", "custom_vjp")
-        self.__doc__ = f.__doc__
+        self.__name__ = "custom_vjp"  # of what has none
+        update_wrapper(self, f)
+
+    def __reduce__(self) -> Any:
+        by_value = custom_vjp, (self.f,), {"forward": self.forward, "backward": self.backward}
+        return pickled_name(self) or by_value
 
     def defvjp(self, forward: Function, backward: Function) -> None:
         """Set both halves of the rule."""

@@ -18,6 +18,7 @@ from ..autograd.tape import now
 from ..base.errors import expected
 from ..base.garbage import uncollected
 from ..base.locks import fork_safe_lock
+from ..base.naming import pickled_name
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, MOST_VALUES, Number, value_of
@@ -143,9 +144,7 @@ class Fused(Dispatched, Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        if type(self._function) is MethodType:
-            return partial(fuse, strict=self._strict), (self._function,)
-        return str(getattr(self, "__qualname__", self))  # a decorated function is found by its name
+        return pickled_name(self) or (partial(fuse, strict=self._strict), (self._function,))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fused[P, R]:
         from copy import deepcopy  # which is what calls this

@@ -1835,3 +1835,19 @@ def test_roots_and_quotients_as_powers(engine: Any, lazy: Any, dtype: str, expon
             found = call(xt.asarray(x)).numpy()
             np.testing.assert_array_equal(found, right, strict=True)
             np.testing.assert_array_equal(np.signbit(found), np.signbit(right))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("engine", ["direct", "interpret", "llvm"])
+def test_halves_among_exponents_of_rows(engine: Any, dtype: str) -> None:
+    """NumPy takes the square root, another function, wherever one exponent 0.5 stands for a row."""
+    odd = np.tile(np.array([0.0, -0.0, np.inf, -np.inf, -4.0], dtype=dtype), (3, 40))
+    right = np.tile(np.array([0.0, 0.0, np.inf, np.inf, np.nan], dtype=dtype), 40)
+    half = np.array(0.5, dtype=dtype)
+    exponents = [half, half[None, None], np.broadcast_to(half, odd.shape), np.array([[0.5], [2.0], [0.5]], dtype=dtype)]
+    with xt.options(engine=engine, lazy="always"):
+        for exponent in (*exponents, half[()]):
+            for base in (odd, np.asfortranarray(odd)):
+                found = xt.pow(xt.asarray(base), xt.asarray(exponent)).numpy()[2]
+                np.testing.assert_array_equal(found, right, strict=True)
+                np.testing.assert_array_equal(np.signbit(found[~np.isnan(found)]), False)

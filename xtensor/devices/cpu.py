@@ -552,7 +552,7 @@ def _root(x: Any) -> Any:
 
 
 def _pow(x1: Any, x2: Any) -> Any:
-    """Powers; for a lone exponent 0.5 NumPy takes the square root, whose -inf and -0.0 are not the standard's.
+    """Powers; for an exponent 0.5 of a row NumPy takes the square root, whose -inf and -0.0 are not the standard's.
 
     Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative, and 5
     times for integers; so are squares of complex numbers, as with NumPy's operator. 1 / x and roots of floats are so
@@ -570,11 +570,17 @@ def _pow(x1: Any, x2: Any) -> Any:
         return result
     if type(x2) is float and type(x1) is np.ndarray and x1.size and np.minimum.reduce(x1, None) > 0:
         return result
-    if np.size(x2) == 1 and np.asarray(result).dtype.kind == "f" and np.all(np.equal(x2, 0.5)):
-        special = np.isinf(x1) | np.equal(x1, 0)
+    halves = np.equal(x2, 0.5) if np.result_type(result).kind == "f" and _repeats(x2, result) else False
+    if np.any(halves):
+        special = halves & (np.isinf(x1) | np.equal(x1, 0))
         if np.any(special):
             return np.where(special, np.abs(x1), result)
     return result
+
+
+def _repeats(x2: Any, result: Any) -> bool:
+    """Return whether an operand's elements stand for several ones of a result."""
+    return np.shape(x2) != np.shape(result) or 0 in getattr(x2, "strides", ()) or np.size(x2) == 1
 
 
 _BOOL = np.dtype(bool)

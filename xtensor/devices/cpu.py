@@ -570,17 +570,11 @@ def _pow(x1: Any, x2: Any) -> Any:
         return result
     if type(x2) is float and type(x1) is np.ndarray and x1.size and np.minimum.reduce(x1, None) > 0:
         return result
-    halves = np.equal(x2, 0.5) if np.result_type(result).kind == "f" and _repeats(x2, result) else False
-    if np.any(halves):
-        special = halves & (np.isinf(x1) | np.equal(x1, 0))
-        if np.any(special):
-            return np.where(special, np.abs(x1), result)
+    stands_for_several = np.shape(x2) != np.shape(result) or 0 in getattr(x2, "strides", ()) or np.size(x2) == 1
+    if stands_for_several and np.result_type(result).kind == "f" and np.any(np.equal(x2, 0.5)):
+        special = np.equal(x2, 0.5) & (np.isinf(x1) | np.equal(x1, 0))
+        return np.where(special, np.abs(x1), result) if np.any(special) else result
     return result
-
-
-def _repeats(x2: Any, result: Any) -> bool:
-    """Return whether an operand's elements stand for several ones of a result."""
-    return np.shape(x2) != np.shape(result) or 0 in getattr(x2, "strides", ()) or np.size(x2) == 1
 
 
 _BOOL = np.dtype(bool)

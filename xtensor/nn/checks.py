@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from ..autograd.rules import xt
-from ..base.dtypes import INTEGER, REAL_FLOATING, float16
+from ..base.dtypes import INTEGER, REAL_FLOATING, DType, float16
 from ..base.errors import check_choice, expected
 from ..base.layout import as_axis
 from ..tensor.face import Tensor
@@ -25,6 +25,11 @@ def floating(x: Any, function: str, argument: str = "x") -> Tensor:
 def wide(x: Tensor) -> Tensor:
     """Return x in a dtype that has room for sums of its elements, and of their squares: float32 for float16."""
     return xt.astype(x, xt.float32) if x.dtype == float16 else x
+
+
+def rounded(x: Tensor, dtype: DType) -> Tensor:
+    """Return what was computed of `wide` in the dtype that was given."""
+    return x if x.dtype == dtype else xt.astype(x, dtype)
 
 
 def whole(x: Any, function: str, argument: str) -> Tensor:

@@ -365,10 +365,10 @@ def _weights_of(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
 
 
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
-    """Return the sum over all axes but the channels; float32 is added up in float64, as sums of columns are long."""
+    """Return the sum over all axes but the channels, added up in the next wider dtype, as sums of columns are long."""
     channel = g.ndim - 1 if last else 1
-    wide = xt.float64 if g.dtype == xt.float32 else g.dtype
-    total: Tensor = xt.sum(g, axis=tuple(axis for axis in range(g.ndim) if axis != channel), dtype=wide)
+    wider = {xt.float16: xt.float32, xt.float32: xt.float64}.get(g.dtype, g.dtype)
+    total: Tensor = xt.sum(g, axis=tuple(axis for axis in range(g.ndim) if axis != channel), dtype=wider)
     return xt.astype(total, g.dtype, copy=False)
 
 

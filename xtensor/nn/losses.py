@@ -16,7 +16,7 @@ from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
 from ..tensor.face import CPU_DEVICE, Tensor
 from .activations import log_sigmoid
-from .checks import alike, along, check_reduction, floating, per_channel, reduced, whole, within
+from .checks import alike, along, check_reduction, floating, per_channel, reduced, rounded, whole, wide, within
 from .layers import check_classes, classes_of, is_class, is_of
 from .normalisers import largest, softmax
 
@@ -109,17 +109,20 @@ def cross_entropy(
     check_reduction(reduction, "cross_entropy")
     if not isinstance(target, Tensor):
         target = xt.asarray(target, device=x.device)
+    dtype, x = x.dtype, wide(x)
     has_rule = weight is None and target.dtype.kind != "f"
     with recording(OFF) if has_rule else nullcontext():
         most = largest(x, (axis,))
         powers = xt.exp(x - most)
         total = xt.sum(powers, axis=axis, keepdims=True)
     if target.dtype.kind == "f":
-        return _of_probabilities(x - most, xt.log(total), target, weight, smoothing, reduction, axis)
-    if weight is None:
-        return _of_logits(x, most, powers, total, target, axis, ignore_index, reduction, smoothing)
-    sums = most, xt.log(total)
-    return _of_classes(x, sums, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing)
+        loss = _of_probabilities(x - most, xt.log(total), target, weight, smoothing, reduction, axis)
+    elif weight is None:
+        loss = _of_logits(x, most, powers, total, target, axis, ignore_index, reduction, smoothing)
+    else:
+        sums = most, xt.log(total)
+        loss = _of_classes(x, sums, target, "cross_entropy", axis, weight, ignore_index, reduction, smoothing)
+    return rounded(loss, dtype)
 
 
 def _by_logits(
@@ -201,7 +204,8 @@ def nll_loss(
     x = floating(x, "nll_loss")
     axis = _class_axis(x, axis, "nll_loss")
     check_reduction(reduction, "nll_loss")
-    return _of_classes(x, None, target, "nll_loss", axis, weight, ignore_index, reduction)
+    loss = _of_classes(wide(x), None, target, "nll_loss", axis, weight, ignore_index, reduction)
+    return rounded(loss, x.dtype)
 
 
 def _class_axis(x: Tensor, axis: int | None, function: str) -> int:
@@ -212,7 +216,7 @@ def _class_axis(x: Tensor, axis: int | None, function: str) -> int:
 
 def _weight_of(weight: Any, x: Tensor, axis: int, function: str) -> Tensor:
     """Return the weights of the classes lying along their axis; ones where there are none."""
-    return along(per_channel(weight, (x.shape[axis],), function, "weight"), axis, x.ndim)
+    return along(wide(per_channel(weight, (x.shape[axis],), function, "weight")), axis, x.ndim)
 
 
 def _check_target(x: Tensor, target: Tensor, shape: Shape, function: str) -> None:
@@ -375,11 +379,14 @@ def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target:
     """
     x, target = alike(x, target, "kl_div")
     check_reduction(reduction, "kl_div", "batchmean")
+    dtype, x, target = x.dtype, wide(x), wide(target)
     if log_target:
         loss = xt.exp(target) * (target - x)
     else:
         none = target == 0
         loss = target * xt.log(xt.where(none, 1, target)) - target * x
     if reduction == "batchmean":
-        return xt.sum(loss) / float(x.shape[0] if x.ndim else 1)
-    return reduced(loss, reduction, "kl_div")
+        loss = xt.sum(loss) / float(x.shape[0] if x.ndim else 1)
+    else:
+        loss = reduced(loss, reduction, "kl_div")
+    return rounded(loss, dtype)

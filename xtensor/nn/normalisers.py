@@ -11,7 +11,7 @@ from ..base.layout import as_axes
 from ..calls.compositions import macro
 from ..standard.statistical import Axis, size_along, spread
 from ..tensor.face import Tensor
-from .checks import floating
+from .checks import floating, rounded, wide
 
 __all__ = ["log_softmax", "logsumexp", "softmax"]
 
@@ -27,22 +27,25 @@ def largest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 @macro
 def _softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
-    weighted = g * y
-    return weighted - y * xt.sum(weighted, axis=axis, keepdims=True)
+    weighted = wide(g) * y
+    return rounded(weighted - y * xt.sum(weighted, axis=axis, keepdims=True), y.dtype)
 
 
 @macro
 def _log_softmax_back(g: Tensor, y: Tensor, axis: Axis) -> Tensor:
-    return g - xt.exp(y) * xt.sum(g, axis=axis, keepdims=True)
+    g = wide(g)
+    return rounded(g - xt.exp(y) * xt.sum(g, axis=axis, keepdims=True), y.dtype)
 
 
 def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     """softmax(x); in a row whose largest element is infinite, those equal to it share evenly."""
+    dtype, x = x.dtype, wide(x)
     most = largest(x, as_axes(axis, x.ndim, "logsumexp"))
     infinite = xt.isinf(most)
     powers = xt.exp(xt.where(infinite, 0, x - most))
     powers = xt.where(infinite, xt.astype(x == most, x.dtype), powers)
-    return spread(g, x, axis, keepdims) * (powers / xt.sum(powers, axis=axis, keepdims=True))
+    shares = powers / xt.sum(powers, axis=axis, keepdims=True)
+    return rounded(spread(g, x, axis, keepdims) * shares, dtype)
 
 
 @differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))  # whose names `macro` hides
@@ -54,9 +57,9 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     AxisError. Source: torch.nn.functional.softmax.
     """
     x = floating(x, "softmax")
-    axes = as_axes(axis, x.ndim, "softmax")
+    axes, dtype, x = as_axes(axis, x.ndim, "softmax"), x.dtype, wide(x)
     powers = xt.exp(x - largest(x, axes))
-    return powers / xt.sum(powers, axis=axes, keepdims=True)
+    return rounded(powers / xt.sum(powers, axis=axes, keepdims=True), dtype)
 
 
 @differentiable(x=lambda g, y, axis: _log_softmax_back(g, y, axis))  # as above
@@ -67,9 +70,10 @@ def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
     Raises TypeError unless x is real floating, AxisError. Source: torch.nn.functional.log_softmax.
     """
     x = floating(x, "log_softmax")
-    axes = as_axes(axis, x.ndim, "log_softmax")
+    axes, dtype, x = as_axes(axis, x.ndim, "log_softmax"), x.dtype, wide(x)
     centred = x - largest(x, axes)
-    return centred - xt.log(xt.sum(xt.exp(centred), axis=axes, keepdims=True))
+    found = centred - xt.log(xt.sum(xt.exp(centred), axis=axes, keepdims=True))
+    return rounded(found, dtype)
 
 
 @differentiable(x=_logsumexp_back)
@@ -80,8 +84,8 @@ def logsumexp(x: Tensor, /, axis: Axis = None, keepdims: bool = False) -> Tensor
     equal to it share evenly. Raises TypeError unless x is real floating, AxisError. Source: torch.logsumexp.
     """
     x = floating(x, "logsumexp")
-    axes = as_axes(axis, x.ndim, "logsumexp")
+    axes, dtype, x = as_axes(axis, x.ndim, "logsumexp"), x.dtype, wide(x)
     most = largest(x, axes)
     most = xt.where(xt.isfinite(most), most, 0)
-    total = xt.log(xt.sum(xt.exp(x - most), axis=axes, keepdims=True)) + most
+    total = rounded(xt.log(xt.sum(xt.exp(x - most), axis=axes, keepdims=True)) + most, dtype)
     return total if keepdims else xt.squeeze(total, axis=axes)

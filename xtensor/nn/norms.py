@@ -17,7 +17,7 @@ from ..calls.rows import elementwise
 from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor
-from .checks import along, channel_axis, count_of, floating, per_channel, wide, within
+from .checks import along, channel_axis, count_of, floating, per_channel, rounded, wide, within
 from .padding import pad
 
 __all__ = [
@@ -55,6 +55,11 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor,
     total = xt.sum(_squared_distance(x, mean), axis=axes, keepdims=True)
     scale = _over_root(total, sqrt(count), count * eps)
     return _distance_times(x, mean, scale), scale
+
+
+def _along_axes(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+    """Return (x - mean) / sqrt(variance + eps) along axes."""
+    return rounded(_standardised(wide(x), axes, eps)[0], x.dtype)
 
 
 # Steps that belong together are one formula each: recording them takes most of the time that small arrays take.
@@ -128,7 +133,7 @@ def layer_norm(
     is the shape along the last axes.
     """
     x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
-    return _scaled(xt.astype(_standardised(wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
+    return _scaled(_along_axes(x, axes, eps), weight, bias)
 
 
 @macro
@@ -144,7 +149,7 @@ def rms_norm(
     x, axes, eps, (weight,) = _along("rms_norm", x, axis, eps, weight=weight)
     y = wide(x)
     found = y / xt.sqrt(xt.mean(y * y, axis=axes, keepdims=True) + eps)
-    return _scaled(xt.astype(found, x.dtype, copy=False), weight, None)
+    return _scaled(rounded(found, x.dtype), weight, None)
 
 
 def _along(
@@ -189,7 +194,7 @@ def group_norm(
         raise ValueError(expected("group_norm", "num_groups", must, groups))
     split = xt.reshape(x, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
     axes = tuple(one for one in range(1, split.ndim) if one != axis)
-    value = xt.reshape(_standardised(split, axes, eps)[0], x.shape)
+    value = xt.reshape(_along_axes(split, axes, eps), x.shape)
     parameters = _channelwise(x, axis, "group_norm", weight=weight, bias=bias)
     return _scaled(value, *(None if one is None else along(one, axis, x.ndim) for one in parameters))
 
@@ -216,7 +221,7 @@ def instance_norm(
         raise ValueError(expected("instance_norm", "x", "have more than 1 position per channel", f"shape {x.shape}"))
     weight, bias = _channelwise(x, axis, "instance_norm", weight=weight, bias=bias)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _scaled(xt.astype(_standardised(wide(x), axes, eps)[0], x.dtype, copy=False), weight, bias)
+    return _scaled(_along_axes(x, axes, eps), weight, bias)
 
 
 def local_response_norm(
@@ -229,13 +234,14 @@ def local_response_norm(
     """
     x, size = floating(x, "local_response_norm"), count_of(size, "local_response_norm", "size")
     axis = channel_axis(x, axis, "local_response_norm")
-    squares = pad(x * x, ((size // 2, (size - 1) // 2),), axes=(axis,))
+    y = wide(x)
+    squares = pad(y * y, ((size // 2, (size - 1) // 2),), axes=(axis,))
     before = (slice(None),) * axis
     parts = [squares[(*before, slice(n, n + x.shape[axis]))] for n in range(size)]
     total = parts[0]
     for part in parts[1:]:
         total = total + part
-    return x / (k + alpha / size * total) ** beta
+    return rounded(y / (k + alpha / size * total) ** beta, x.dtype)
 
 
 def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
@@ -244,7 +250,9 @@ def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, 
     Raises TypeError unless x is real floating. Source: torch.nn.functional.normalize.
     """
     x, eps = floating(x, "normalize"), within(eps, "normalize", "eps", 0, inf)
-    return x / xt.maximum(xt.linalg.vector_norm(x, axis=axis, keepdims=True, ord=p), eps)
+    y = wide(x)
+    length = xt.maximum(xt.linalg.vector_norm(y, axis=axis, keepdims=True, ord=p), eps)
+    return rounded(y / length, x.dtype)
 
 
 def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e-8) -> Tensor:
@@ -254,8 +262,9 @@ def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e
     torch.nn.functional.cosine_similarity.
     """
     x, y = floating(x, "cosine_similarity"), floating(y, "cosine_similarity", "y")
-    x, y = xt.broadcast_arrays(x, y)
-    return xt.sum(normalize(x, axis=axis, eps=eps) * normalize(y, axis=axis, eps=eps), axis=axis)
+    dtype = xt.result_type(x, y)
+    x, y = [normalize(one, axis=axis, eps=eps) for one in xt.broadcast_arrays(wide(x), wide(y))]
+    return rounded(xt.sum(x * y, axis=axis), dtype)
 
 
 def _channelwise(x: Tensor, axis: int, function: str, **given: Tensor | None) -> list[Tensor | None]:
@@ -302,14 +311,14 @@ def batch_norm(
         if mean is not None:
             _move(mean, xt.mean(x, axis=axes), momentum)
         if var is not None:
-            _move(var, xt.var(x, axis=axes, correction=1), momentum)
+            _move(var, xt.var(wide(x), axis=axes, correction=1), momentum)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _scaled(_standardised(x, axes, eps)[0], weight, bias)
+    return _scaled(_along_axes(x, axes, eps), weight, bias)
 
 
 def _move(running: Tensor, new: Tensor, momentum: float) -> None:
     """Write the share of what is new into running statistics."""
-    running += momentum * (xt.astype(new, running.dtype, copy=False) - running)
+    running += momentum * (rounded(new, running.dtype) - running)
 
 
 def _inference(

@@ -14,7 +14,7 @@ from numpy.linalg import LinAlgError
 
 from ..autograd.rules import Like, conjugate, sum_to, xt
 from ..autograd.tape import differentiable, steps_of
-from ..base.dtypes import DType, canonical
+from ..base.dtypes import DType, canonical, float16, float32
 from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
@@ -459,6 +459,8 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     Standard: Linear Algebra Extension, vector_norm.
     """
     x = as_tensor(x, "vector_norm")
+    if x.dtype == float16:  # which has no room for squares
+        return xt.astype(vector_norm(xt.astype(x, float32), axis=axis, keepdims=keepdims, ord=ord), float16)
     if axis is None and ord == 2:  # a product with itself, which reads x once
         if watchers and x.dtype.kind == "f" and x.blob.layout.is_contiguous(x.itemsize):
             flat = xt.reshape(x, (-1,))

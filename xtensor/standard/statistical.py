@@ -15,7 +15,7 @@ import numpy as np
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float64, promote
+from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float16, float64, promote
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
@@ -57,6 +57,7 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
     Where float32 holds the divisor exactly, its own quotient is the same; of complex numbers it is rounded twice.
     """
     exact = (type(divisor) is int and divisor <= 1 << 24) or float(np.float32(divisor)) == divisor
+    exact = exact and total.dtype != float16
     wide = promote(total.dtype, float64)
     if total.dtype == wide or (exact and total.dtype.kind == "f"):
         return divide(total, float(divisor))
@@ -80,7 +81,8 @@ def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor
 
 
 def _share_of_mean(g: Tensor, like: Like, axis: Axis, keepdims: bool) -> Tensor:
-    return spread(g, like, axis, keepdims) / float(size_along(like, as_axes(axis, like.ndim, "mean")))
+    g, count = spread(g, like, axis, keepdims), size_along(like, as_axes(axis, like.ndim, "mean"))
+    return _quotient(g, count) if g.dtype == float16 else g / float(count)
 
 
 def _chosen(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool) -> Tensor:

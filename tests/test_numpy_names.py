@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -597,3 +598,87 @@ def test_ravel_of_what_is_pending() -> None:
         assert row.is_pending
         x += 1
         assert back.tolist() == [10, 8, 6, 4, 2, 0] and row.tolist() == [1, 3, 5, 7, 9, 11]
+
+
+def outcome(call: Callable[[Any], Any], module: Any) -> Any:
+    """Return what a call gives, as NumPy's arrays, or the class of what it raises."""
+    try:
+        found = call(module)
+    except Exception as error:
+        return next(kind for kind in NUMPYS_ERRORS if isinstance(error, kind))
+    return [numpy.asarray(one) for one in found] if isinstance(found, (list, tuple)) else numpy.asarray(found)
+
+
+NUMPYS_ERRORS = (numpy.exceptions.AxisError, IndexError, TypeError, ValueError, RuntimeError)
+DATA = [[1.0, 2, 4], [2, 3, 3]]
+
+# Arguments that NumPy refuses, and their neighbours that it takes.
+ODD: dict[str, Callable[[Any], Any]] = {
+    "clip twice": lambda m: m.clip(m.ones(2), 0, 1, min=-9),
+    "clip mixed": lambda m: m.clip(m.ones(2), None, 1, min=0),
+    "std twice": lambda m: m.std(m.asarray([1.0, 2]), ddof=1, correction=2),
+    "var of correction": lambda m: m.var(m.asarray([1.0, 2]), correction=1),
+    **{f"{name} of a float": lambda m, name=name: getattr(m, name)(2.5) for name in ("zeros", "ones", "empty")},
+    "full of text": lambda m: m.full("3", 1),
+    "zeros of text": lambda m: m.zeros("33"),
+    "zeros of an array": lambda m: m.zeros(m.asarray([2, 3])),
+    "linspace": lambda m: m.linspace(0, 1, 2.5),
+    "linspace of arrays": lambda m: m.linspace(m.asarray([0.0, 1]), 1, 3.0),
+    "linspace along": lambda m: m.linspace(0, 1, 3, axis=3),
+    "tile": lambda m: m.tile(m.ones(2), 1.9),
+    "resize of a float": lambda m: m.resize(m.ones(3), 2.5),
+    "resize below 0": lambda m: m.resize(m.ones(3), -1),
+    "sort": lambda m: m.sort(m.asarray([2, 1]), kind="bad"),
+    "argsort": lambda m: m.argsort(m.asarray([2, 1]), kind="bad"),
+    "sort by a word": lambda m: m.sort(m.asarray([2, 1]), kind="mergesort"),
+    **{f"zeros in order {o}": lambda m, o=o: m.zeros((2, 3), order=o).strides for o in ("Q", "f", "K", None, "C")},
+    **{f"array in order {o}": lambda m, o=o: m.array([[1, 2]] * 2, order=o).strides for o in ("Q", "f", "K", None)},
+    **{f"reshape in order {o}": lambda m, o=o: m.asarray(DATA).reshape((3, 2), order=o) for o in ("Q", "K", "f", "A")},
+    **{f"ravel in order {o}": lambda m, o=o: m.asarray(DATA).ravel(o) for o in ("Q", "k", "f", "a")},
+    **{f"copy in order {o}": lambda m, o=o: m.copy(m.ones((90, 70)), order=o).strides for o in ("Q", "F", "A", "K")},
+    "empty_like": lambda m: m.empty_like(m.ones((2, 3)), order="Q"),
+    "copy by a word": lambda m: m.array(3.0, copy="x"),
+    "choose by floats": lambda m: m.choose(m.zeros(3), [7]),
+    "choose by booleans": lambda m: m.choose(m.asarray([True, False]), [1, 2]),
+    "take": lambda m: m.take(m.zeros((2, 3)), [0], axis=2),
+    "compress": lambda m: m.compress([True], m.zeros((2, 3)), axis=-3),
+    "einsum": lambda m: m.einsum(),
+    "array_split": lambda m: m.array_split(m.ones(5), 2.5),
+    "split": lambda m: m.split(m.ones(4), 2.0),
+    "split at": lambda m: m.split(m.ones(4), m.asarray([1, 2])),
+    "piecewise of one mask": lambda m: m.piecewise(m.ones(3), [[True]], [5]),
+    "piecewise of a truth": lambda m: m.piecewise(m.ones(3), True, [5]),
+    "piecewise of rows": lambda m: m.piecewise(m.ones(2), m.asarray([[True, False], [False, True]]), [5, 7]),
+    "setflags": lambda m: m.ones(3).setflags(uic=True),
+    "signature": lambda m: m.add(m.ones(2), 1, signature="dd->d"),
+    "signature, where": lambda m: m.add(m.ones(2), 1, m.zeros(2), where=m.asarray([True, False]), signature="dd->d"),
+    "cov of a cube": lambda m: m.cov(m.zeros((2, 2, 2))),
+    "cov, counts below 0": lambda m: m.cov(DATA, fweights=[-1, 2, 3]),
+    "cov, weights below 0": lambda m: m.cov(DATA, aweights=[-1, 1, 1]),
+    "cov, parts of counts": lambda m: m.cov(DATA, fweights=[1.5, 2, 3]),
+    "cov, ddof": lambda m: m.cov(DATA, ddof=1.5),
+    "cov, two counts": lambda m: m.cov(DATA, fweights=[1, 2]),
+    "cov, rows of counts": lambda m: m.cov(DATA, fweights=[[1, 2, 3]]),
+    "cov with weights": lambda m: m.cov(DATA, fweights=[1, 2, 3], aweights=[1, 0.5, 2], ddof=0),
+}
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("name", ODD)
+def test_odd_arguments_are_taken_and_refused_as_numpy_does(name: str, lazy: Any) -> None:
+    wanted = outcome(ODD[name], numpy)
+    with xt.options(lazy=lazy):
+        found = outcome(ODD[name], ours)
+    if isinstance(wanted, type):
+        assert found is wanted
+    else:
+        assert not isinstance(found, type), found
+        numpy.testing.assert_equal(found, wanted)
+
+
+@pytest.mark.skipif(numpy.lib.NumpyVersion(numpy.__version__) < "2.4.0", reason="numpy.array has ndmax since 2.4")
+@pytest.mark.parametrize("ndmax", [0, 1, 2])
+def test_most_axes_of_an_array(ndmax: int) -> None:
+    call: Callable[[Any], Any] = lambda m: m.array([[1, 2]], ndmax=ndmax)  # noqa: E731 - which both are given
+    wanted, found = outcome(call, numpy), outcome(call, ours)
+    assert found is wanted if isinstance(wanted, type) else numpy.array_equal(found, wanted)

@@ -225,7 +225,10 @@ def _numbers(function: str, argnums: int | Sequence[int], count: int) -> list[in
             raise TypeError(expected(function, "argnums", "be an integer or several", repr(argnums)))
         if not -count <= number < count:
             raise ValueError(expected(function, "argnums", f"name some of {count} positional arguments", number))
-    return [number % count for number in given]
+    numbers = [number % count for number in given]
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(expected(function, "argnums", "not name an argument twice", argnums))
+    return numbers
 
 
 # ---- reverse mode

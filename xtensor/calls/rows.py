@@ -26,7 +26,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
 from ..tensor.methods import Methods
-from ..tensor.operands import SCALARS, chosen_device
+from ..tensor.operands import SCALARS, chosen_device, one_correction
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known, update_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
@@ -452,8 +452,7 @@ def reduction(
                 unknown = next(iter(given.keys() - defaults.keys()))
                 raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(unknown)))
             if "ddof" in params:
-                ddof = params.pop("ddof")
-                params["correction"] = params["correction"] if ddof is None else ddof
+                params["correction"] = one_correction(op.name, params.pop("ddof"), params["correction"])
             return reduce(op, x, params)
 
         _finish(op, call)

@@ -146,13 +146,13 @@ BY_PARTS, _TILE = 128 * 1024, 512
 class Packing:
     """A copy of an array in an order, of another shape, which machine code can make (run/rolls.py)."""
 
-    __slots__ = ("_shape", "packs")
+    __slots__ = ("_order", "_shape", "packs")
 
     def __init__(self, shape: Shape, order: str) -> None:
-        self._shape, self.packs = shape, order == "C"
+        self._shape, self._order, self.packs = shape, order, order == "C"
 
     def __call__(self, xp: Any, native: Any) -> Any:
-        return packed_copy(native, "C" if self.packs else "K").reshape(self._shape)
+        return packed_copy(native, self._order).reshape(self._shape)
 
 
 def packed_copy(native: Any, order: Any = "C") -> Any:

@@ -9,6 +9,7 @@ import numpy
 
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import differentiable
+from ..base.errors import expected
 from ..base.layout import as_index
 from ..base.options import thin_closed
 from ..calls.library import on
@@ -73,7 +74,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:
-    if options or not isinstance(operands[0], str):
+    if options or not (operands and isinstance(operands[0], str)):
         return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
     if len(arrays) <= 2 and out is None and not thin_closed[0]:  # NumPy's own loop over all of more is no way to do it
@@ -242,6 +243,8 @@ def fix(x: Any, out: Any = None) -> Tensor:
 def clip(
     a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, **given: Any
 ) -> Tensor:
+    if (a_min is not None or a_max is not None) and (min is not None or max is not None):
+        raise ValueError(expected("clip", "min and max", "not be given beside a_min or a_max", (min, max)))
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
     if x.dtype.kind in "iu" and all(one is None or type(one) is int for one in (lower, upper)):

@@ -9,7 +9,8 @@ import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
-from ..base.errors import expected
+from ..base.errors import check_choice, expected
+from ..base.layout import as_axis
 from ..graph.number import Number
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
@@ -110,7 +111,14 @@ def flattened(x: Any, axis: Any, function: str, *, lone: bool = True) -> tuple[T
     """
     found = as_array(x, function)
     axis = lone_axis(found, axis) if lone else axis
-    return (found.ravel(), 0) if axis is None else (found, axis)
+    return (found.ravel(), 0) if axis is None else (found, as_axis(axis, found.ndim, function))
+
+
+def memory_order(order: Any, function: str, others: str = "") -> str:
+    """Return an order of elements in memory as NumPy's letter: C, which None is too, F, or one of others."""
+    letter = "C" if order is None else order.upper() if isinstance(order, str) else order
+    check_choice(function, "order", letter, ("C", "F", *others))
+    return cast(str, letter)
 
 
 def lone_axis(x: Tensor, axis: Any) -> Any:

@@ -13,30 +13,26 @@ import numpy
 from ..autograd.rules import xt
 from ..base.dtypes import canonical
 from ..base.errors import expected
+from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import as_array, beside, constant
+from .common import as_array, beside, constant, memory_order
 from .thin import LONG_WAY, made_at_once
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
-    """Return a shape as a tuple: NumPy takes any sequence of integers, arrays included."""
-    if isinstance(shape, (Tensor, numpy.ndarray)):
-        shape = shape.tolist()
-    return tuple([int(one) for one in shape]) if isinstance(shape, (list, tuple)) else (int(shape),)
-
-
-def _made(function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, device: Any) -> Tensor:
+def _made(name: str, function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, device: Any) -> Tensor:
     """Return a new array whose axes lie in memory in the order asked for: a letter, or the axes, the longest steps
     first.
     """
     if order == "C" and (type(shape) is int or type(shape) is tuple):
         return function(shape, dtype=dtype, device=device)
-    lengths = _shape(shape)
+    lengths = as_shape(shape, name)
+    if not isinstance(order, tuple):
+        order = memory_order(order, name)
     if order == "F":
         order = tuple(range(len(lengths)))[::-1]
-    if isinstance(order, str) or len(lengths) < 2:
+    if order == "C" or len(lengths) < 2:
         return function(lengths, dtype=dtype, device=device)
     made = function(tuple([lengths[axis] for axis in order]), dtype=dtype, device=device)
     return xt.permute_dims(made, tuple([order.index(axis) for axis in range(len(lengths))]))
@@ -44,6 +40,7 @@ def _made(function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, d
 
 def _as_order(x: Tensor, order: str | None) -> Tensor:
     """Return an array whose axes lie in memory in an order; itself where they do already."""
+    order = memory_order("K" if order is None else order, "array", "AK")
     if order == "F" and x.ndim > 1:
         turned = tuple(range(x.ndim))[::-1]
         packed = xt.permute_dims(x, turned)
@@ -53,15 +50,15 @@ def _as_order(x: Tensor, order: str | None) -> Tensor:
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.empty, shape, order, _or_float(dtype), device)
+    return _made("empty", xt.empty, shape, order, _or_float(dtype), device)
 
 
 def zeros(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.zeros, shape, order, _or_float(dtype), device)
+    return _made("zeros", xt.zeros, shape, order, _or_float(dtype), device)
 
 
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
-    return _made(xt.ones, shape, order, _or_float(dtype), device)
+    return _made("ones", xt.ones, shape, order, _or_float(dtype), device)
 
 
 def _or_float(dtype: Any) -> Any:
@@ -72,7 +69,7 @@ def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Tensor:
     if isinstance(fill_value, (bool, int, float, complex)):
-        return _made(partial(xt.full, fill_value=fill_value), shape, order, dtype, device)
+        return _made("full", partial(xt.full, fill_value=fill_value), shape, order, dtype, device)
     value = as_array(fill_value, "full")
     result = empty(shape, value.dtype if dtype is None else dtype, order, device=device)
     result[...] = xt.astype(value, result.dtype)
@@ -82,12 +79,13 @@ def full(
 def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
     """Return shape, dtype and order of an array like another."""
     x = as_array(a)
-    lie: Any = order
-    if order in "AK" and (x.ndim < 2 or x.is_contiguous or (shape is not None and len(_shape(shape)) != x.ndim)):
+    lie: Any = memory_order(order, "empty_like", "AK")
+    axes = x.ndim if shape is None else len(as_shape(shape, "empty_like"))
+    if lie in "AK" and (x.ndim < 2 or x.is_contiguous or axes != x.ndim):
         lie = "C"
-    elif order == "A":
+    elif lie == "A":
         lie = "F" if xt.permute_dims(x, tuple(range(x.ndim))[::-1]).is_contiguous else "C"
-    elif order == "K":
+    elif lie == "K":
         lie = tuple(sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis])))
     return x.shape if shape is None else shape, x.dtype if dtype is None else dtype, lie
 
@@ -132,15 +130,20 @@ def array(
     order: str = "K",
     subok: bool = False,
     ndmin: int = 0,
+    ndmax: int | None = None,
     like: Any = None,
 ) -> Tensor:
-    usual = dtype is None and copy is True and order == "K" and not ndmin and like is None
+    usual = dtype is None and copy is True and order == "K" and not ndmin and like is ndmax is None
     if usual and _is_short(object) and not thin_closed[0]:
         with suppress(*LONG_WAY):
             return cast(Tensor, made_at_once(numpy.array, (object,), {}))
     refuse_stranger(object, "array")
+    if isinstance(copy, str):
+        raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
     x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
     x = _as_order(x, order)
+    if ndmax is not None and x.ndim > ndmax:
+        raise ValueError(expected("array", "object", f"have at most ndmax={ndmax} axes", x.ndim))
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
 
 
@@ -195,7 +198,7 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
-    return as_array(a, "copy").copy("K" if order == "K" else "C")
+    return as_array(a, "copy").copy(memory_order(order, "copy", "AK"))
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
@@ -221,7 +224,9 @@ def linspace(
     device: Any = None,
 ) -> Any:
     if isinstance(start, (int, float)) and isinstance(stop, (int, float)) and not retstep:
-        return xt.linspace(start, stop, int(num), endpoint=endpoint, dtype=dtype, device=device)
+        as_axis(axis, 1, "linspace")
+        return xt.linspace(start, stop, num, endpoint=endpoint, dtype=dtype, device=device)
+    num = as_index(num, "linspace", "num")
     start, stop = (as_array(one, "linspace") * 1.0 for one in (start, stop))
     step = (stop - start) / max(num - 1 if endpoint else num, 1)
     places = xt.reshape(xt.arange(num, dtype=step.dtype), (num, *(1,) * step.ndim))
@@ -305,7 +310,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     dimensions = tuple(dimensions)
     theirs: Any = numpy.indices
-    found = theirs(_shape(dimensions) if dimensions else (), canonical(dtype, "indices"), sparse)
+    found = theirs(as_shape(dimensions, "indices", "dimensions"), canonical(dtype, "indices"), sparse)
     return tuple([constant(one) for one in found]) if sparse else constant(found)
 
 

@@ -11,6 +11,7 @@ from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
+from ..tensor.operands import one_correction
 from .common import as_array, as_condition, flattened, give, lone_axis
 from .ufuncs import folded
 
@@ -114,9 +115,8 @@ def var(
     mean: Any = None,
     correction: float | None = None,
 ) -> Tensor:
-    return give(
-        "var", _variance(a, axis, dtype, ddof if correction is None else correction, keepdims, where, mean), out
-    )
+    correction = one_correction("var", ddof, correction)
+    return give("var", _variance(a, axis, dtype, correction, keepdims, where, mean), out)
 
 
 def std(
@@ -131,7 +131,7 @@ def std(
     mean: Any = None,
     correction: float | None = None,
 ) -> Tensor:
-    correction = ddof if correction is None else correction
+    correction = one_correction("std", ddof, correction)
     x = as_array(a, "std")
     if where is True and mean is None and x.dtype.kind != "c":
         return give("std", xt.std(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims)), out)

@@ -87,6 +87,8 @@ def extract(condition: Any, arr: Any) -> Tensor:
 
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
     which, options = as_array(a, "choose"), [as_array(one) for one in choices]
+    if which.dtype.kind not in "biu":
+        raise TypeError(expected("choose", "a", "hold integers", which.dtype))
     if mode == "wrap":
         which = xt.remainder(which, len(options))
     elif mode == "clip":
@@ -125,14 +127,19 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
 
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tensor:
     x = as_array(x, "piecewise")
-    conditions = condlist if isinstance(condlist, (list, tuple)) and condlist else [condlist]
+    is_many = isinstance(condlist, (list, tuple)) or (x.ndim and numpy.ndim(condlist) > x.ndim)
+    conditions = list(condlist) if is_many and len(condlist) else [condlist]
     if not x.ndim:
         many = conditions if len(conditions) > 1 else as_condition(condlist).ravel()  # an array is a list of them
         lone = [xt.reshape(as_condition(one), (1,)) for one in many]
         return xt.reshape(piecewise(xt.reshape(x, (1,)), lone, funclist, *args, **kw), ())
-    if isinstance(conditions[0], (bool, numpy.bool_)):
+    if is_many and isinstance(conditions[0], (bool, numpy.bool_)):
         conditions = [conditions]
-    masks = [xt.broadcast_to(as_condition(one), x.shape) for one in conditions]
+    masks = [as_condition(one) for one in conditions]
+    for mask in masks:
+        if mask.ndim and mask.shape != x.shape:
+            raise IndexError(expected("piecewise", "condlist", f"hold masks of x's shape {x.shape}", mask.shape))
+    masks = [xt.broadcast_to(one, x.shape) for one in masks]
     functions = list(funclist)
     if len(functions) == len(masks) + 1:
         others = masks[0]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, steps_of
-from ..base.errors import expected
-from ..base.layout import as_axis
+from ..base.errors import expected, one_of
+from ..base.layout import as_axis, as_index, as_shape
 from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
-from .common import as_array, as_arrays, flattened, give, has_gradient, lone_axis, with_slope
+from .common import as_array, as_arrays, flattened, give, has_gradient, lone_axis, memory_order, with_slope
 from .door import through
 from .thin import changed_at_once
 
@@ -40,7 +41,7 @@ def size(a: Any, axis: Any = None) -> int:
 
 
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Tensor:
-    x = as_array(a, "reshape")
+    x, order = as_array(a, "reshape"), memory_order(order, "reshape", "A")
     if order == "A":
         order = "F" if _is_turned(x) else "C"
     if order != "F":
@@ -59,7 +60,7 @@ def _turned(x: Tensor) -> Tensor:
 
 
 def ravel(a: Any, order: str = "C") -> Tensor:
-    x = as_array(a, "ravel")
+    x, order = as_array(a, "ravel"), memory_order(order, "ravel", "AK")
     if order == "K":  # as the elements lie in memory
         strides = x.strides
         x = xt.permute_dims(x, tuple(sorted(range(x.ndim), key=lambda axis: -abs(strides[axis]))))
@@ -185,7 +186,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
     x, axis = flattened(a, axis, "sort", lone=False)
-    _refuse_order("sort", order)
+    _check_sort("sort", kind, order)
     return xt.sort(x, axis=axis)
 
 
@@ -200,11 +201,14 @@ def argsort(
     a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
 ) -> Tensor:
     x, axis = flattened(a, axis, "argsort")
-    _refuse_order("argsort", order)
+    _check_sort("argsort", kind, order)
     return xt.argsort(x, axis=axis)
 
 
-def _refuse_order(function: str, order: Any) -> None:
+def _check_sort(function: str, kind: Any, order: Any) -> None:
+    """Raise for a kind of sorting that there is not, and for an order of fields."""
+    if kind is not None and (not isinstance(kind, str) or kind[:1].lower() not in ("q", "m", "h", "s")):  # as NumPy
+        raise ValueError(expected(function, "kind", one_of(("quicksort", "mergesort", "heapsort", "stable")), kind))
     if order is not None:
         raise ValueError(f"Cannot specify order when the array has no fields, in {function}.")
 
@@ -248,14 +252,14 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name
-    times = tuple(reps) if isinstance(reps, (list, tuple)) else (int(reps),)
+    times = tuple(reps) if isinstance(reps, (list, tuple)) else (as_index(reps, "tile", "reps"),)
     return xt.tile(as_array(A, "tile"), times)
 
 
 def resize(a: Any, new_shape: Any) -> Tensor:
     x = as_array(a, "resize").ravel()
-    shape = tuple(new_shape) if isinstance(new_shape, (list, tuple)) else (int(new_shape),)
-    count = int(numpy.prod(shape, dtype=int))
+    shape = as_shape(new_shape, "resize", "new_shape")
+    count = prod(shape)
     if not x.size or not count:
         return xt.zeros(shape, dtype=x.dtype)
     return xt.reshape(xt.tile(x, (-(-count // x.size),))[:count], shape)
@@ -383,7 +387,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tenso
     x = as_array(ary, "array_split")
     axis = as_axis(axis, x.ndim, "array_split")
     length = x.shape[axis]
-    if isinstance(indices_or_sections, (int, numpy.integer)):
+    if _is_number(indices_or_sections):
         count = int(indices_or_sections)
         if count <= 0:
             raise ValueError("number sections must be larger than 0.")
@@ -395,8 +399,13 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tenso
     return [x[(*before, slice(start, stop))] for start, stop in zip(ends[:-1], ends[1:], strict=True)]
 
 
+def _is_number(sections: Any) -> bool:
+    """Return whether parts are counted, by a number that need not be an integer, or else told by their ends."""
+    return not isinstance(sections, (list, tuple)) and not numpy.ndim(sections)
+
+
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    if isinstance(indices_or_sections, (int, numpy.integer)) and as_array(ary).shape[axis] % indices_or_sections:
+    if _is_number(indices_or_sections) and as_array(ary).shape[axis] % indices_or_sections:
         raise ValueError("array split does not result in an equal division")
     return array_split(ary, indices_or_sections, axis)
 

@@ -267,7 +267,9 @@ def cov(
 ) -> Tensor:
     x = _observed(m, y, rowvar, dtype)
     correction = (0 if bias else 1) if ddof is None else ddof
-    weights = _weights(fweights, aweights)
+    if correction != int(correction):
+        raise ValueError(expected("cov", "ddof", "be an integer", ddof))
+    weights = _weights(fweights, aweights, x.shape[1])
     total: Any
     if weights is None:
         centre, total = mean(x, 1, keepdims=True), x.shape[1] - correction
@@ -287,6 +289,9 @@ def cov(
 def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
     """Return observations as columns, those of a second array under those of the first."""
     x = as_array(m, "cov")
+    for name, one in (("m", x), ("y", x if y is None else as_array(y, "cov"))):
+        if one.ndim > 2:
+            raise ValueError(expected("cov", name, "have at most 2 axes", f"shape {one.shape}"))
     wanted = xt.result_type(x, xt.float64, *(() if y is None else (as_array(y),))) if dtype is None else dtype
     parts = []
     for one in (x,) if y is None else (x, as_array(y)):
@@ -296,8 +301,20 @@ def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
     return parts[0] if y is None else xt.concat(parts)
 
 
-def _weights(fweights: Any, aweights: Any) -> Any:
-    given = [xt.astype(as_array(one), xt.float64) for one in (fweights, aweights) if one is not None]
+def _weights(fweights: Any, aweights: Any, count: int) -> Any:
+    """Return the weights of so many observations, None without any; fweights count these, and so are whole."""
+    given = []
+    for name, one in (("fweights", fweights), ("aweights", aweights)):
+        if one is None:
+            continue
+        found = xt.astype(as_array(one, "cov"), xt.float64)
+        if found.shape != (count,):
+            raise RuntimeError(expected("cov", name, f"have shape ({count},), as there are observations", found.shape))
+        if name == "fweights" and bool(xt.any(found != xt.round(found))):
+            raise TypeError(expected("cov", name, "hold integers", found.dtype))
+        if bool(xt.any(found < 0)):
+            raise ValueError(expected("cov", name, "not be negative", "negative numbers"))
+        given.append(found)
     return None if not given else given[0] if len(given) == 1 else given[0] * given[1]
 
 

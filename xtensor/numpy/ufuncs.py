@@ -118,11 +118,18 @@ class Ufunc:
         subok: bool = True,
         **others: Any,
     ) -> Any:
-        if others or not self.nin <= len(operands) <= self.nargs or (self.signature and (dtype or not watchers)):
-            return through(self.__name__, self.native, operands, {"out": out, "dtype": dtype, **others})
-        if len(operands) > self.nin:
-            out = operands[self.nin :]
-        operands = operands[: self.nin]
+        if out is None and self.nin < len(operands) <= self.nargs:
+            operands, out = operands[: self.nin], operands[self.nin :]
+            out = out[0] if len(out) == 1 else out
+        if others or len(operands) != self.nin or (self.signature and (dtype or not watchers)):
+            usual = (
+                ("out", out, None),
+                ("where", where, True),
+                ("dtype", dtype, None),
+                ("casting", casting, "same_kind"),
+            )
+            others |= {name: value for name, value, default in usual if value is not default}
+            return through(self.__name__, self.native, operands, others)
         if not _PLAIN.issuperset(map(type, operands)):
             operands = self._taken(operands)
         if dtype is not None:

@@ -43,12 +43,13 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
 
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
-    """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+    """Return a copy, packed in C order, or as NumPy's orders F, A and K say."""
     native = None if thin_closed[0] else small(x, cheap_below[0])
     if native is not None:
         return wrap(native.copy(order), CPU_DEVICE)
     if watchers:
-        packed = order == "K" or dense_like(x.blob.layout, x.itemsize).strides == c_strides(x.shape, x.itemsize)
+        alike = dense_like(x.blob.layout, x.itemsize).strides == c_strides(x.shape, x.itemsize)
+        packed = order == "K" or (order == "C" and alike)
         later = cast_later(x, x.dtype) if packed else None
         if later is not None:
             return later

@@ -32,9 +32,8 @@ def _deviation(name: str) -> Any:
         **given: Any,
     ) -> Tensor:
         if given:
-            correction = correction if ddof is None else ddof
             function = getattr(xt.numpy, name)
-            return cast("Tensor", function(self, axis, dtype, out, keepdims=keepdims, correction=correction, **given))
+            return cast("Tensor", function(self, axis, dtype, out, ddof or 0, keepdims, correction=correction, **given))
         x = self if dtype is None else self.astype(dtype)
         return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
 
@@ -71,7 +70,7 @@ class Methods:
         raise ValueError(expected("delitem", "x", "keep all its elements (xt.numpy.delete returns others)", repr(key)))
 
     def copy(self, order: str = "C") -> Tensor:
-        """Return a copy, packed in C order, or with axes in their order in memory for order="K"."""
+        """Return a copy, packed in C order, or as NumPy's orders F, A and K say; K keeps the axes' order in memory."""
         copy: Any = xt.standard.methods.copied(self, order)
         if getattr(self, "_is_value", False):
             copy._is_value = True
@@ -275,6 +274,8 @@ class Methods:
         Raises ValueError for write=True on a read-only one. Source: numpy.ndarray.setflags.
         """
         x = cast(Any, self)
+        if uic:
+            raise ValueError(expected("setflags", "uic", "be None or False", uic))
         if write and not x.is_writeable:
             raise ValueError(expected("setflags", "write", "be None or False for a read-only tensor", write))
         if write is not None and not write and x.is_writeable:

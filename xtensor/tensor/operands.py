@@ -139,6 +139,15 @@ def chosen_device(device: DeviceLike, function: str) -> Device:
     return as_device(settings().device if device is None else device, function)
 
 
+def one_correction(function: str, ddof: float | None, correction: float | None) -> float:
+    """Return what is subtracted from the count of elements, which NumPy also calls ddof; 0 where neither is given, as
+    None or 0. Raises ValueError for both.
+    """
+    if ddof and correction:
+        raise ValueError(expected(function, "correction", "not be given beside ddof, its other name", correction))
+    return ddof or correction or 0.0
+
+
 def common_device(function: str, operands: Iterable[Any]) -> Device:
     """Return the one device of all tensors among the operands; raises ValueError naming two that differ."""
     found: Device | None = None

@@ -762,6 +762,9 @@ def interrupted_before_the_end() -> None:
         ({"fuse_limit": 1.5}, ValueError, "options: fuse_limit must be a positive integer, got 1.5"),
         ({"pinned_limit": -1}, ValueError, "options: pinned_limit must be a positive integer, got -1"),
         ({"device": 3}, TypeError, "options: device must be a string, got 3"),
+        ({"device": "tpu"}, ValueError, "options: device must be 'cpu', 'cuda' or 'cuda:N', got 'tpu'"),
+        ({"device": "cuda:x"}, ValueError, "options: device must be 'cpu', 'cuda' or 'cuda:N', got 'cuda:x'"),
+        ({"device": "cpu:0"}, ValueError, "options: device must be 'cpu', 'cuda' or 'cuda:N', got 'cpu:0'"),
         (
             {"engine": "fast"},
             ValueError,
@@ -890,6 +893,15 @@ print(seen, (xt.ones(80_000) + 1).is_pending)
     done = run_python(code, XTENSOR_LAZY=lazy)
     yes = lazy == "always"
     assert done.stdout.strip() == f"{[yes, yes, False] * 2} {lazy != 'never'}", done.stderr
+
+
+@pytest.mark.parametrize("variable", ["XTENSOR_LAZY", "XTENSOR_DEVICE", "XTENSOR_NUM_THREADS", "XTENSOR_REPRODUCIBLE"])
+def test_an_error_of_the_environment_names_the_variable(variable: str) -> None:
+    done = run_python("import xtensor as xt; xt.zeros(3)", **{variable: "7x"})
+    last = done.stderr.strip().rpartition("\n")[2]
+    assert last.startswith("ValueError: ")
+    assert variable in last
+    assert "'7x'" in last
 
 
 def test_the_environment_is_read_at_first_use() -> None:

@@ -84,6 +84,20 @@ def test_argnums_out_of_range(argnums: Any) -> None:
         xt.grad(weighted, argnums)(*[asarray(1)] * 3)
 
 
+@pytest.mark.parametrize("argnums", [(0, 0), (1, -2)])
+@pytest.mark.parametrize("transform", ["grad", "value_and_grad", "jacobian"])
+def test_argnums_name_an_argument_once(argnums: Any, transform: str) -> None:
+    with pytest.raises(ValueError, match=r": argnums must not name an argument twice, got \("):
+        getattr(xt, transform)(weighted, argnums)(*[asarray(1)] * 3)
+
+
+@pytest.mark.parametrize("transform", ["checkpoint", "custom_vjp", "grad", "hessian", "jacobian", "jvp", "vjp", "vmap"])
+def test_transforms_take_functions(transform: str) -> None:
+    rest = {"jvp": ((asarray(1),), (asarray(1),)), "vjp": (asarray(1),)}.get(transform, ())
+    with pytest.raises(TypeError, match=f"{transform}: f.* must be callable, got int"):
+        getattr(xt, transform)(3, *rest)
+
+
 @pytest.mark.parametrize("argnums", ["x", 1.0, True, None, (0, "y")])
 def test_argnums_of_wrong_type(argnums: Any) -> None:
     with pytest.raises(TypeError, match="grad: argnums must be an integer or several"):

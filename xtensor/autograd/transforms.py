@@ -302,15 +302,16 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
     The function may be called more than once. Raises TypeError for primals that are no floating-point tensors,
     ValueError for a cotangent of other shape. Source: jax.vjp.
     """
-    return _pulled_back(f, primals)[:2]
+    return _pulled_back("vjp", f, primals)[:2]
 
 
-def _pulled_back(f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Function, Way]:
-    """Return what vjp does, and the way from the results to the primals."""
-    entry = _Entry("vjp", primals, [f"argument {n}" for n in range(len(primals))])
+def _pulled_back(function: str, f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Function, Way]:
+    """Return what vjp does, and the way from the results to the primals. function: which asks for it."""
+    _check_callable(function, f)
+    entry = _Entry(function, primals, [f"argument {n}" for n in range(len(primals))])
     with recording(FULL):
         out = f(*entry.trees)
-    results = _results("vjp", out)
+    results = _results(function, out)
     steps = [step_of(result) for result in results]
     shapes, dtypes = [result.shape for result in results], [result.dtype for result in results]
     device = results[0].device if results else None
@@ -319,8 +320,8 @@ def _pulled_back(f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Functi
     outside = not entry.is_inside(way)
 
     def pull(cotangent: Any) -> tuple[Any, ...]:
-        leaves = [as_tensor(one, "vjp", "the cotangent", device) for one in flatten(cotangent)[0]]
-        _check_shapes("vjp", "the cotangent", leaves, shapes)
+        leaves = [as_tensor(one, function, "the cotangent", device) for one in flatten(cotangent)[0]]
+        _check_shapes(function, "the cotangent", leaves, shapes)
         seeds = [
             (step, xt.astype(g, dtype, copy=False))
             for step, g, dtype in zip(steps, leaves, dtypes, strict=True)
@@ -343,7 +344,7 @@ def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> t
     Computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
     """
     tangent_leaves = _tangents("jvp", primals, tangents)
-    out, pull = vjp(f, *primals)
+    out, pull, _ = _pulled_back("jvp", f, primals)
     pushed = _pushing(out, pull)(tangent_leaves)
     return out, rebuilt(flatten(out)[1], pushed)
 
@@ -383,6 +384,7 @@ def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
     forward mode where the arguments have fewer elements than the result. Complex results are not taken: raises
     TypeError. Source: jax.jacrev, jax.jacfwd.
     """
+    _check_callable("jacobian", f)
 
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -395,7 +397,7 @@ def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
             return f(*given, **kwargs)
 
         primals = [args[n] for n in numbers]
-        out, pull, way = _pulled_back(chosen, primals)
+        out, pull, way = _pulled_back("jacobian", chosen, primals)
         if not isinstance(out, Tensor) or out.dtype.kind != "f":
             raise TypeError(expected("jacobian", "the function", "return a real tensor", getattr(out, "dtype", out)))
         leaves, rebuild = flatten(primals)
@@ -451,6 +453,7 @@ def hessian(f: Differentiable, argnums: int = 0) -> Function:
 
     For an argument of shape t: shape t + t. Source: jax.hessian.
     """
+    _check_callable("hessian", f)
     return jacobian(grad(f, argnums), argnums)
 
 
@@ -491,6 +494,7 @@ def checkpoint(f: Differentiable) -> Function:
     Memory for time: only the arguments are kept. f must give the same results when it is called again. Tensors that f
     reads besides its arguments have their gradients too. Source: jax.checkpoint, torch.utils.checkpoint.
     """
+    _check_callable("checkpoint", f)
 
     @wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -546,6 +550,7 @@ class custom_vjp:  # noqa: N801 - a decorator
     """
 
     def __init__(self, f: Function) -> None:
+        _check_callable("custom_vjp", f)
         self.f = f
         self.forward: Function | None = None
         self.backward: Function | None = None

@@ -91,6 +91,9 @@ def _checked(given: Settings) -> Settings:
         check_choice("options", name, getattr(given, name), words)
     if not isinstance(given.device, str):
         raise TypeError(expected("options", "device", "be a string", repr(given.device)))
+    kind, _, number = given.device.partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or not (number.isdigit() or given.device == kind):
+        raise ValueError(expected("options", "device", "be 'cpu', 'cuda' or 'cuda:N'", repr(given.device)))
     for name in ("fast_math", "tf32", "reproducible"):
         if not isinstance(getattr(given, name), bool):
             raise TypeError(expected("options", name, "be True or False", repr(getattr(given, name))))
@@ -145,12 +148,29 @@ def _defaults() -> Settings:
     """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
     with counting:
         if not _from_environment:
-            given = {name: value for name in Settings._fields if (value := _environment(name)) is not None}
-            _from_environment.append(_checked(Settings(**given)))
+            _from_environment.append(_asked_of_environment())
             _note_for_ever(_from_environment[0])
             if not _from_environment[0].takes_no_shortcut:
                 thin_closed.remove(_NOT_ASKED)
     return _from_environment[0]
+
+
+def _asked_of_environment() -> Settings:
+    """Return the settings of the environment; an error names the variable."""
+    given = {}
+    for name in Settings._fields:
+        value = _environment(name)
+        if value is not None:
+            given[name] = value
+            try:
+                _checked(Settings(**{name: value}))
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{_variable(name)}: {error}") from None
+    return _checked(Settings(**given))
+
+
+def _variable(setting: str) -> str:
+    return _VARIABLES.get(setting, f"XTENSOR_{setting.upper()}")
 
 
 def _note_for_ever(given: Settings) -> None:
@@ -162,7 +182,7 @@ def _note_for_ever(given: Settings) -> None:
 
 def _environment(setting: str) -> Any:
     """Return what the environment says of one setting, None where it says nothing."""
-    name = _VARIABLES.get(setting, f"XTENSOR_{setting.upper()}")
+    name = _variable(setting)
     text, default = os.environ.get(name), Settings._field_defaults[setting]
     if text is None or isinstance(default, str) or "str" in str(Settings.__annotations__[setting]):
         return text

@@ -9,7 +9,7 @@ import operator
 import pickle
 import sys
 import threading
-from collections import deque, namedtuple
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -658,3 +658,29 @@ def test_numbers_that_are_asked_for_and_returned() -> None:
         result, same, more = fused(xt.ones(200_000), k, state)
         assert (same, more, state) == (k, {"twice": 2 * k}, {"k": k + 1})
         assert float(result[0]) == pytest.approx(math.exp(-k))
+
+
+KEYED: dict[str, Callable[[Any, int], Any]] = {
+    "a key": lambda x, t: {t: x * t},
+    "a sum of one": lambda x, t: [{t // 2: x * t, -t: 1}],
+    "a tuple": lambda x, t: {"inner": {(t, 1): x * t, frozenset([t]): t}},
+    "a factory's dict": lambda x, t: defaultdict(list, {float(t): x * t}),
+    "no keys": lambda x, t: (x * t, {"t": t}),
+}
+
+
+@pytest.mark.parametrize("case", KEYED)
+def test_numbers_that_are_keys_of_results(case: str) -> None:
+    """They are plain numbers, as the values are."""
+
+    def kinds(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return type(tree), [(kinds(key), kinds(value)) for key, value in tree.items()]
+        return (type(tree), [*map(kinds, tree)]) if isinstance(tree, (list, tuple, frozenset)) else type(tree)
+
+    function, x = KEYED[case], xt.ones(100_000)
+    fused = xt.fuse(function)
+    for t in (1, 2, 3, 4, 1, 2, 3, 5, 6, 7, 8, 9, 2):
+        found, wanted = fused(x, t), function(x, t)
+        assert kinds(found) == kinds(wanted)
+        assert str(found) == str(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy  # noqa: F401 - has the name of a method
 import os
+import pickle
 import random
 import sys
 import time  # noqa: F401 - has the name of a method
@@ -24,6 +25,7 @@ from functools import (
 )
 from importlib import import_module
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from random import gauss
 from time import perf_counter
@@ -226,6 +228,37 @@ def remembered(name: str) -> Any:
     return lambda x: x * WHERE.k
 
 
+def in_a_pattern(x: Any) -> Any:
+    match WHERE:
+        case SimpleNamespace(k=k):
+            return x * k
+
+
+def in_a_nested_pattern(x: Any) -> Any:
+    match (HOLDER, 1):
+        case (SimpleNamespace(where=SimpleNamespace(k=k)), *_):
+            return x * k
+
+
+def imports_the_environment(x: Any) -> Any:
+    import os as system
+
+    return x * float(system.environ["XTENSOR_TEST_K"])
+
+
+def made_by_module(name: str) -> float:
+    if name == "made":
+        return LEVEL
+    raise KeyError(name)  # which whoever looks into modules must not come to
+
+
+HOLDER = SimpleNamespace(where=WHERE)
+MAKING = ModuleType("making")
+vars(MAKING)["__getattr__"] = made_by_module
+HERE = Path(__file__)
+OBJECTS = [object() for _ in range(2)]
+
+
 def set_all(k: float) -> None:
     """Give everything that the functions below find a value."""
     global FUNCTION, PAIR, LEVEL
@@ -323,7 +356,16 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "its own decorator's attribute": OBJECT,
     "code that is replaced": lambda x: reloaded(x),
     "its own code that is replaced": reloaded,
+    "an attribute in a pattern": in_a_pattern,
+    "an attribute in a pattern in another": in_a_nested_pattern,
+    "an attribute by a name with dots": lambda x: x * attrgetter("where.k")(HOLDER),
+    "an attribute in a format": lambda x: x * float(f"{HOLDER.where.k:.1f}"),
+    "a pickle": lambda x: x * pickle.loads(pickle.dumps(HOLDER)).where.k,
+    "an attribute that a module makes": lambda x: x * MAKING.made,
     "the environment": lambda x: x * float(os.environ["XTENSOR_TEST_K"]),
+    "the environment by a module imported inside": imports_the_environment,
+    "a file": lambda x: x * (2.0 + HERE.with_suffix(".none" if LEVEL == 2.0 else ".py").exists()),
+    "the hash of an object": lambda x: x * (hash(OBJECTS[LEVEL == 2.0]) % 97),
 }
 
 
@@ -338,7 +380,9 @@ def test_what_changes_between_calls_is_seen(case: str) -> None:
     set_all(2.0)
 
 
-STILL = [case for case in CASES if case not in ("an array of the standard library", "bytes", "the environment")]
+VARYING = ("an array of the standard library", "bytes", "a file", "an attribute that a module makes")
+ASKED = ("the environment", "the environment by a module imported inside", "the hash of an object")
+STILL = [case for case in CASES if case not in (*VARYING, *ASKED)]
 
 
 @pytest.mark.parametrize("case", [case for case in STILL if "large" not in case and "remembered" not in case])
@@ -442,6 +486,34 @@ def test_what_returns_something_else_each_time_is_asked_each_time(function: Call
     fused, x = xt.fuse(function), xt.asarray(np.ones(100_000))
     assert len({float(fused(x)[0]) for _ in range(5)}) == 5
     assert fused.why(x).startswith("[changing]")
+
+
+def test_objects_are_told_apart() -> None:
+    """State that is kept for each object, by its number."""
+
+    def step(p: Any) -> Any:
+        state[id(p)] = state.get(id(p), 0.0) + p.w
+        return state[id(p)]
+
+    for function in (step, xt.fuse(step)):
+        state: dict[int, Any] = {}
+        objects = [SimpleNamespace(w=xt.full(100_000, w)) for w in (1.0, 2.0)]
+        assert [float(function(objects[n % 2])[0]) for n in range(6)] == [1.0, 2.0, 2.0, 4.0, 3.0, 6.0]
+
+
+def test_an_object_with_a_hash_of_its_own_is_a_key() -> None:
+    """Which asks for the hashes of its parts."""
+
+    class Key:
+        def __hash__(self) -> int:
+            return hash(("key", 1))
+
+    one = Key()
+    fused, x, table = xt.fuse(lambda x: x * table[one]), xt.ones(100_000), {one: 2.0}
+    for factor in (2.0, 2.0, 2.0, 3.0, 3.0):
+        table[one] = factor
+        assert float(fused(x)[0]) == factor
+    assert fused.why(x) == ""
 
 
 def test_a_generator_of_ours_draws_in_order() -> None:

@@ -32,7 +32,19 @@ from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, REMEMBERED, Call, Kinds
 from .given import Shared, holds_arrays
 from .known import Known, asks_for_plain_calls
 from .leaves import Spent, spent_of, ways_of
-from .numbers import MOST_MASKS, MOST_WAYS, NO_CELLS, TELLING, Numbers, Traced, differing, masked, others_placed, placed
+from .numbers import (
+    MOST_MASKS,
+    MOST_WAYS,
+    NO_CELLS,
+    TELLING,
+    Numbers,
+    Traced,
+    differing,
+    masked,
+    others_placed,
+    placed,
+    settle_keys,
+)
 from .reach import Reach, constant_of
 from .rebound import Contents, counts
 from .record import record_part
@@ -392,7 +404,10 @@ class Fused(Dispatched, Generic[P, R]):
                 return None
             if not all(one.is_so_still for one in arrays):  # written by NumPy, which nobody watches
                 capture.refuse(WRITES)
-            done = _Done(result, contents, {id(x): number for number, x in enumerate(holders)})
+            numbered = {id(x): number for number, x in enumerate(holders)}
+            if traced is not None:
+                settle_keys(result, numbered)
+            done = _Done(result, contents, numbered)
             watch.close()
             with run.turn():
                 return result, done, _known(done, capture, tensors)

@@ -14,6 +14,7 @@ from ..base.locks import fork_safe_lock
 from ..graph.number import KINDS, MOST_VALUES, Arithmetic, Number, value_of
 from ..run.executor import before_write
 from ..tensor.face import Tensor
+from ..tensor.trees import above_leaves
 from .given import bounds_of, is_remade, remade
 from .rebound import Left
 
@@ -152,6 +153,31 @@ class Traced:
                 blob.device.backend.assign(blob.shallow_copy().native(), ..., copy)
                 blob.owner.changes += 1
         return True
+
+
+def settle_keys(tree: Any, whole: Container[int]) -> None:
+    """Put plain numbers in place of Numbers among the keys of dicts in a result, which their hashes have asked for.
+
+    whole: the ids of lists, dicts and objects that are there without the call.
+    """
+    for one in above_leaves(tree, whole):
+        if isinstance(one, dict) and any(map(_has_number, one)):
+            items = [(_settled(key), value) for key, value in one.items()]
+            one.clear()
+            one.update(items)
+
+
+def _has_number(key: Any) -> bool:
+    return type(key) is Number or (isinstance(key, (tuple, frozenset)) and any(map(_has_number, key)))
+
+
+def _settled(key: Any) -> Any:
+    if not _has_number(key):
+        return key
+    parts = [_settled(part) for part in key] if isinstance(key, (tuple, frozenset)) else []
+    if hasattr(key, "_fields"):
+        return type(key)(*parts)
+    return type(key)(parts) if parts else value_of(key)
 
 
 def others_placed(traced: Traced | None) -> bool:

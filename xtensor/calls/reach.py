@@ -7,14 +7,11 @@ mentions, that of functions among what it finds, and that of methods that it can
 from __future__ import annotations
 
 import builtins
-import opcode
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from functools import cached_property, lru_cache, partial, partialmethod, singledispatchmethod
-from itertools import accumulate, pairwise
-from opcode import EXTENDED_ARG, opmap
+from itertools import accumulate
 from operator import is_
 from types import (
     BuiltinFunctionType,
@@ -33,46 +30,15 @@ import numpy as np
 
 from ..devices import Device
 from .arrays import Copies
+from .codes import BY_NAME, globals_of, handles_errors, imports_from, logs_of, makes_names, names_of
+from .libraries import NONDETERMINISTIC, is_library, is_of_deterministic, module_of, varying_in
 
 # How many objects and functions are looked into.
 MOST_OBJECTS = 512
 
-# Modules whose functions and constants stay what they are.
-_LIBRARIES = sys.stdlib_module_names | {"array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"}
-
-# Modules of libraries whose functions return something else at each call, and such attributes of other modules.
-_VARYING = frozenset(
-    ("datetime", "numpy.random", "random", "secrets", "socket", "subprocess", "time", "urllib", "uuid")
-)
-_OF_OS = frozenset(("environ", "getenv", "urandom"))
-_OF_NUMPY = frozenset(("fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random"))
-
-# Functions of Python's, and methods of paths, that find what no code mentions or read files.
-_FINDING, _READING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("read_bytes", "read_text"))
-_VARYING_OF = {"builtins": _FINDING, "numpy": _OF_NUMPY, "os": _OF_OS}
-
-# Libraries whose functions make the same of the same, but for those of some names.
-_DETERMINISTIC = frozenset(
-    (
-        *("abc", "array_api_compat", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses"),
-        *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "logging", "math", "numbers", "numpy"),
-        *("operator", "re", "statistics", "string", "struct", "sys", "typing", "types", "warnings", "xtensor"),
-        *("scipy.constants", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg", "scipy.ndimage"),
-        *("scipy.signal", "scipy.spatial", "scipy.special"),
-    )
-)
-_DRAWING = frozenset(("default_rng", "rand", "randn", "RandomState", "rvs"))
-_NONDETERMINISTIC = frozenset(("from_address", "mmap", "open_memmap", "read")).union(
-    _DRAWING, _FINDING, _OF_NUMPY, _OF_OS, _READING
-)
-
-# Functions that find attributes by their names, names that find all of them, and modules that copy all of them.
-_BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
+# Names that find all attributes of an object, and modules that copy all of them.
 _ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
-_COPYING = frozenset(("copy", "dataclasses"))
-
-# Names by which a function can find its globals as attributes of a module, or in a dict.
-_NAMESPACES = frozenset(("__globals__", "__import__", "f_globals", "getmodule", "import_module", "modules"))
+_COPYING = frozenset(("_pickle", "cloudpickle", "copy", "copyreg", "dataclasses", "pickle"))
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -107,7 +73,7 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
 def _has_only_constants(kind: Any) -> bool:
     """Return whether an enumeration has no functions of its own, and members that are nothing but constants."""
     values = [value for base in kind.__mro__ if not stays(base) for value in vars(base).values()]
-    functions = [one for value in values for one in behind(value) if not _is_library(str(one.__module__))]
+    functions = [one for value in values for one in behind(value) if not is_library(str(one.__module__))]
     return not functions and all(len(vars(one)) <= 4 and constant_of(one.value) is not None for one in kind)
 
 
@@ -115,11 +81,11 @@ def is_plain(constant: Any) -> bool:
     """Return whether a constant has nothing in it that can change."""
     kind = type(constant)
     if kind is ModuleType:
-        return _is_library(constant.__name__)
+        return is_library(constant.__name__)
     if kind is FunctionType:
         inner = wrapped(constant)  # as of a gradient
         known = inner is None or (type(inner) is FunctionType and is_plain(inner))
-        return known and _is_library(str(constant.__module__))
+        return known and is_library(str(constant.__module__))
     if kind is BuiltinFunctionType:
         return constant.__self__ is None or isinstance(constant.__self__, (ModuleType, type))
     if kind is tuple:
@@ -200,10 +166,10 @@ class Reach:
 
     def _take_code(self, function: Any) -> None:
         """Take in a function's names, and where it finds values by them."""
-        mentioned, spread = set(_names(function.__code__)), function.__globals__
-        names = _globals(function.__code__)
+        mentioned, spread = set(names_of(function.__code__)), function.__globals__
+        names = globals_of(function.__code__)
         modules = mentioned - (names & spread.keys())  # they can be imported inside a function
-        if _imports_from(function.__code__):
+        if imports_from(function.__code__):
             packages = [*accumulate(str(spread.get("__package__") or "").split("."), "{}.{}".format)]
             modules |= {*packages, *(f"{one}.{name}" for one in packages for name in mentioned)}
         for found, looked_up in ((spread, names), (sys.modules, modules)):
@@ -220,9 +186,9 @@ class Reach:
             self._found_in(vars(function), ["registry"])
         self._look_for_varying(function)
         self._codes.append(function.__code__)
-        self.handles = self.handles or _handles(function.__code__)
+        self.handles = self.handles or handles_errors(function.__code__)
         compares = _is_made(function) and function.__name__ in _COMPARING  # with objects of its own class
-        self._name({*_names(function.__code__)} - ({"__class__"} if compares else set()))
+        self._name({*names_of(function.__code__)} - ({"__class__"} if compares else set()))
 
     def is_log(self, name: Any, value: Any) -> bool:
         """Return whether a value of this name is a list that is only appended to: what is in it makes no difference.
@@ -232,7 +198,7 @@ class Reach:
         if type(value) is not list or self.every:
             return False
         while self._codes:
-            logs, otherwise = _logs(self._codes.pop())
+            logs, otherwise = logs_of(self._codes.pop())
             self._logs |= logs
             self._otherwise |= otherwise
         return name in self._logs and name not in self._otherwise
@@ -255,44 +221,32 @@ class Reach:
         """Take note of what a function can call that returns something else each time, or finds attributes by names
         that it makes.
         """
-        names, code = _names(function.__code__), function.__code__
-        own = {name: function.__globals__.get(name) for name in _globals(code)}
+        names, code = names_of(function.__code__), function.__code__
+        own = {name: function.__globals__.get(name) for name in globals_of(code)}
         own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
+        own |= {name: sys.modules.get(name) for name, value in own.items() if value is None}  # imported in it, say
         any_name = any(map(_finds_any, own.values()))
-        if not self.every and (any_name or not _ALL.isdisjoint(names) or _makes_names(code)):
+        if not self.every and (any_name or not _ALL.isdisjoint(names) or makes_names(code)):
             self.every = True
             self._name(set(), anew=True)
-        finding = _FINDING.intersection(names).difference(function.__globals__)
-        if finding:
-            finding &= {name for name, _ in _loads(code)}
-        finding |= {one.__name__ for one in own.values() if type(one) is BuiltinFunctionType} & _FINDING
-        self.varying = self.varying or next(iter(sorted(finding | _READING & names)), "")
-        for name, value in own.items():
-            self.note(sys.modules.get(name) if value is None else value)
-        modules = {name: _module_of(sys.modules.get(name) if own[name] is None else own[name]) for name in own}
-        if not any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values()):
-            return  # there is no need to look at each instruction, which takes as long as running some
-        for name, attribute in _loads(code):
-            module = modules.get(name, "")
-            if module in _VARYING:
-                self.varying = self.varying or module
-            elif attribute in _VARYING_OF.get(module, ()):
-                self.varying = self.varying or f"{module}.{attribute}"
+        for value in own.values():
+            self.note(value)
+        self.varying = self.varying or varying_in(function, own)
 
     @property
     def is_deterministic(self) -> bool:
         """Whether all that NumPy's arrays hold which are made in it follows from what is found: it has no functions
         that return what they have returned before, and none of libraries that may make something else each time.
         """
-        return self._deterministic and _NONDETERMINISTIC.isdisjoint(self.names)
+        return self._deterministic and NONDETERMINISTIC.isdisjoint(self.names)
 
     def note(self, value: Any) -> None:
         """Take note of a module, or of something that may be of one."""
         if id(value) not in self._noted:
             if isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)):
                 self._noted[id(value)] = value  # held, so that no other one gets its number
-            known = type(value) is not _CACHED and getattr(value, "__name__", "") not in _NONDETERMINISTIC
-            self._deterministic &= known and _is_of_deterministic(value)
+            known = type(value) is not _CACHED and getattr(value, "__name__", "") not in NONDETERMINISTIC
+            self._deterministic &= known and is_of_deterministic(value)
 
     def _name(self, names: set[str], *, anew: bool = False) -> None:
         """Take in names, and the methods of classes that are called so."""
@@ -382,30 +336,12 @@ def form_of(function: Any) -> tuple[Any, ...]:
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
-def _module_of(value: Any) -> str:
-    """Return the name of a module, or of that which a function or a class is from; "" for none."""
-    found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
-    return found if isinstance(found, str) else ""
-
-
-def _is_of_deterministic(value: Any) -> bool:
-    """Return whether something is, or is of, a library that makes the same of the same, or of no library: functions of
-    the latter are followed into.
-    """
-    module = _module_of(value)
-    if not _DETERMINISTIC.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
-        return True
-    if isinstance(value, ModuleType):
-        return "site-packages" not in str(getattr(value, "__file__", "")) and not _is_library(module)
-    return not _is_library(module) and type(value) is not BuiltinFunctionType
-
-
 def _finds_any(value: Any) -> bool:
     """Return whether a value is a function that finds attributes by their names, or one, or a module of those, that
     copies all attributes of objects.
     """
-    by_name = type(value) is BuiltinFunctionType and value.__name__ in _BY_NAME
-    return by_name or (_module_of(value) in _COPYING and not isinstance(value, type))
+    by_name = type(value) is BuiltinFunctionType and value.__name__ in BY_NAME
+    return by_name or (module_of(value) in _COPYING and not isinstance(value, type))
 
 
 def _operators(kind: type) -> set[str]:
@@ -470,169 +406,8 @@ def _describes(attribute: Any) -> bool:
 def stays(value: Any) -> bool:
     """Return whether a value is a module or class of a library, which stays what it is."""
     if isinstance(value, ModuleType):
-        return _is_library(value.__name__)
-    return isinstance(value, type) and _is_library(str(value.__module__))
-
-
-@lru_cache(maxsize=1024)
-def _is_library(module: str) -> bool:
-    """Return whether a module of this name belongs to a library."""
-    return module.partition(".")[0] in _LIBRARIES
-
-
-# The instructions of texts with values in them, of comparisons and look-ups, of globals, and of constants. Since Python
-# 3.14 a look-up is an operator, which the instruction's argument tells.
-_FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
-_COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR") if name in opmap)
-_LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
-_OPERATORS = [name for name, *_ in getattr(opcode, "_nb_ops", ())]
-_LOOK_UP = (opmap["BINARY_OP"], _OPERATORS.index("NB_SUBSCR")) if "NB_SUBSCR" in _OPERATORS else None
-_LOAD_GLOBAL, _IMPORT_FROM = opmap["LOAD_GLOBAL"], opmap["IMPORT_FROM"]
-_GLOBALS = frozenset((_IMPORT_FROM, *(opmap[name] for name in opmap if "GLOBAL" in name or name.endswith("_NAME"))))
-_CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
-
-
-@lru_cache(maxsize=1024)
-def _names(code: CodeType) -> frozenset[str]:
-    """Return the names that code mentions, also as texts, with those of functions defined in it; and "==" for code that
-    compares with what has a name, or looks it up.
-    """
-    texts = [one for one in code.co_consts if isinstance(one, str) and one.isidentifier()]
-    inner = [_names(one) for one in code.co_consts if isinstance(one, CodeType)]
-    steps = [one for one in zip(code.co_code[::2], code.co_code[1::2], strict=True) if one[0]]  # 0 is no instruction
-    shows = any(step in _FORMATS for step, _ in steps)
-    compares = any(
-        (one == _LOOK_UP or one[0] in _COMPARES) and (before == _LOOK_UP or before[0] in _LOADS_NAME - _CONSTANTS)
-        for before, one in pairwise(steps)
-    )
-    return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
-
-
-@lru_cache(maxsize=1024)
-def _globals(code: CodeType) -> frozenset[str]:
-    """Return the names that code and that of functions in it look up, or put, among globals: all that it mentions where
-    it may find these otherwise.
-    """
-    if not _NAMESPACES.isdisjoint(_names(code)):
-        return _names(code)
-    names, extended = [], 0
-    for step, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        arg |= extended << 8
-        extended = arg if step == EXTENDED_ARG else 0
-        if step in _GLOBALS:
-            names.append(code.co_names[arg >> (step == _LOAD_GLOBAL)])  # whose last bit says that it is called
-    return frozenset(names).union(*[_globals(one) for one in code.co_consts if isinstance(one, CodeType)])
-
-
-@lru_cache(maxsize=1024)
-def _imports_from(code: CodeType) -> bool:
-    """Return whether code takes names of modules, which may be told by where they are from its own."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return _IMPORT_FROM in code.co_code[::2] or any(map(_imports_from, inner))
-
-
-@lru_cache(maxsize=1024)
-def _logs(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of what is appended to in code and that of functions in it, and of what is used otherwise: also
-    those in texts, by which attributes may be found.
-    """
-    from dis import get_instructions
-
-    inner = [_logs(one) for one in code.co_consts if isinstance(one, CodeType)]
-    logs, otherwise = set[str](), set[str]()
-    for one, following in pairwise(get_instructions(code)):
-        if one.opname in ("LOAD_CLOSURE", "MAKE_CELL"):
-            continue
-        is_looked_up = one.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_DEREF")
-        if is_looked_up and _is_method(following) and following.argval == "append":
-            logs.add(one.argval)
-        else:
-            otherwise.update(_words_in(one.argval))
-    return frozenset(logs.union(*[one for one, _ in inner])), frozenset(otherwise.union(*[one for _, one in inner]))
-
-
-def _is_method(instruction: Any) -> bool:
-    """Return whether an instruction looks up a method that is called at once."""
-    if sys.version_info < (3, 12):
-        return bool(instruction.opname == "LOAD_METHOD")
-    return bool(instruction.opname == "LOAD_ATTR" and instruction.arg & 1)
-
-
-def _words_in(value: Any) -> Iterable[str]:
-    """Return what may be names in a text, or in texts in a tuple."""
-    if isinstance(value, (tuple, frozenset)):
-        return [word for part in value for word in _words_in(part)]
-    return re.findall(r"\w+", value) if isinstance(value, str) else ()
-
-
-def _loads(code: CodeType) -> Iterator[tuple[str, str]]:
-    """Yield the names that code and that of functions in it look up outside, each with the attribute taken of it."""
-    from dis import get_instructions  # for functions that are captured alone
-
-    instructions, imported = [*get_instructions(code)], ""
-    for one, following in zip(instructions, [*instructions[1:], None], strict=True):
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "IMPORT_NAME"):
-            taken = following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            yield one.argval, str(following.argval) if following is not None and taken else ""
-        if one.opname == "IMPORT_NAME":
-            imported = one.argval
-        elif one.opname == "IMPORT_FROM":
-            yield imported, one.argval
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _loads(inner)
-
-
-# Managers of `with` blocks that let errors through, and change nothing of what a function finds.
-_HARMLESS = frozenset(("catch_warnings", "errstate", "no_grad", "nullcontext", "options", "printoptions", "profile"))
-
-
-@lru_cache(maxsize=1024)
-def _handles(code: CodeType) -> bool:
-    """Return whether code goes on after errors: by `except` or `finally`, or in `with` blocks, which may suppress some
-    or write when they end, but for those of well-known names.
-    """
-    if any(_handles(one) for one in code.co_consts if isinstance(one, CodeType)):
-        return True
-    if not code.co_exceptiontable:
-        return False
-    from dis import get_instructions
-
-    instructions = [*get_instructions(code)]
-    names = [one.opname for one in instructions]
-    blocks = names.count("WITH_EXCEPT_START")
-    known = sum([one.argval in _HARMLESS for one in instructions if one.opname.startswith("LOAD_")])
-    return names.count("PUSH_EXC_INFO") > blocks or blocks > known
-
-
-@lru_cache(maxsize=1024)
-def _makes_names(code: CodeType) -> bool:
-    """Return whether code looks up attributes by names that are no texts in it."""
-    if any(_makes_names(one) for one in code.co_consts if isinstance(one, CodeType)):
-        return True
-    if _BY_NAME.isdisjoint(code.co_names):
-        return False
-    from dis import get_instructions
-
-    instructions = [*get_instructions(code)]
-    calls = [at for at, one in enumerate(instructions) if one.opname == "LOAD_GLOBAL" and one.argval in _BY_NAME]
-    return not all(_is_given_text(instructions[at + 1 :]) for at in calls)
-
-
-def _is_given_text(instructions: Sequence[Any]) -> bool:
-    """Return whether the second argument of a call is a text in the code. instructions: what follows its function."""
-    from dis import stack_effect
-
-    depth, second = 0, None
-    for one in instructions:
-        if "CALL" in one.opname and one.arg == depth:
-            return second is not None and second.opname.startswith("LOAD_CONST") and isinstance(second.argval, str)
-        depth += stack_effect(one.opcode, one.arg, jump=False)
-        if depth == 2:
-            second = one
-        if depth < 0:
-            return False
-    return False
+        return is_library(value.__name__)
+    return isinstance(value, type) and is_library(str(value.__module__))
 
 
 @lru_cache(maxsize=1024)

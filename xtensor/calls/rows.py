@@ -41,11 +41,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _finish(op: Op, call: Callable[..., Any]) -> None:
     """Give a row's function its record, and its docstring what the record knows."""
     call.op = op  # type: ignore[attr-defined]
-    others = "" if op.accepts is ANY else ", others where NumPy converts them"
+    rest = "" if op.accepts is ANY else ", and others that NumPy's function takes; raises TypeError for the rest"
     shapes = " Raises ValueError where shapes do not broadcast." if len(op.parameters) > 1 else ""
     call.__doc__ = f"""{(op.stub.__doc__ or "").rstrip()}
 
-    Takes {op.accepts.word} dtypes{others}; raises TypeError for the rest.{shapes}
+    Takes {op.accepts.word} dtypes{rest}.{shapes}
     Chapter of the standard: {op.chapter.capitalize()} Functions.
     """
 

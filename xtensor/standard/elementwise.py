@@ -297,8 +297,9 @@ def ceil(x: Operand, /) -> Tensor:
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
     """Return each element moved into [min, max]; a bound that is None does not bind.
 
-    The bounds broadcast against x. A Python integer beyond what x's dtype can hold binds nothing. Raises
-    TypeError for complex dtypes. Standard: Elementwise Functions, clip.
+    The bounds broadcast against x. A Python integer that x's dtype cannot hold binds nothing as a lower bound below all
+    that it holds, or an upper one above; elsewhere it raises OverflowError. Raises TypeError for complex dtypes.
+    Standard: Elementwise Functions, clip.
     """
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)

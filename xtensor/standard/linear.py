@@ -40,7 +40,7 @@ __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
 
-    1-d operands count as a row or a column and lose that axis. Raises TypeError for a scalar operand, ValueError
+    1-d operands count as a row or a column and lose that axis. Raises ValueError for a scalar operand and
     where shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
     a = x1._data if type(x1) is Tensor else _beside(x1, x2)

@@ -30,6 +30,17 @@ def flatten(tree: Any, whole: Container[int] = ()) -> tuple[list[Any], Rebuild]:
     return leaves, lambda given: build([rebuild(given) for rebuild in rebuilds])
 
 
+def above_leaves(tree: Any, whole: Container[int] = ()) -> Iterator[Any]:
+    """Yield the dicts, lists, tuples and dataclasses of a tree, but for those that have their ids among `whole`."""
+    if tree is None or type(tree) is Tensor or id(tree) in whole:
+        return
+    _, parts, build = _opened(tree)
+    if build is not None:
+        yield tree
+        for part in parts:
+            yield from above_leaves(part, whole)
+
+
 def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:
     """Return the tree of these leaves."""
     return rebuild(iter(leaves))

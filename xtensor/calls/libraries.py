@@ -1,0 +1,126 @@
+"""Libraries: which stay what they are, and what of them returns something else at each call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from itertools import accumulate
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+from .codes import attributes_of, loads_of, names_of
+
+# Modules whose functions and constants stay what they are.
+_LIBRARIES = sys.stdlib_module_names | {"array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"}
+
+# Modules of libraries whose functions return something else at each call, and such attributes of other modules.
+_VARYING = frozenset(
+    (
+        *("_contextvars", "contextvars", "datetime", "getpass", "glob", "http", "locale", "multiprocessing"),
+        *("numpy.random", "psutil", "random", "resource", "secrets", "select", "shutil", "signal", "socket", "sqlite3"),
+        *("subprocess", "tempfile", "time", "urllib", "uuid"),
+    )
+)
+_OF_OS = frozenset(
+    (
+        *("access", "environ", "environb", "fstat", "getcwd", "getcwdb", "getenv", "getenvb", "getloadavg", "getlogin"),
+        *("getpid", "getppid", "getrandom", "getuid", "listdir", "lstat", "open", "popen", "readlink", "scandir"),
+        *("stat", "statvfs", "system", "times", "umask", "urandom", "walk"),
+    )
+)
+_OF_NUMPY = frozenset(("fromfile", "genfromtxt", "get_printoptions", "geterr", "load", "loadtxt", "memmap", "random"))
+_OF_THREADS = frozenset(("active_count", "current_thread", "enumerate", "get_ident", "get_native_id"))
+_OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold", "isenabled"))
+_OF_SYS = frozenset(("argv", "exc_info", "getrefcount", "path", "stdin"))
+
+# Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and methods
+# of paths, locks and classes that say what is outside.
+_FINDING, _TELLING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("hash", "id"))
+_READING = frozenset(
+    (
+        *("__subclasses__", "exists", "getatime", "getmtime", "getsize", "is_dir", "is_file", "isdir", "isfile"),
+        *("islink", "iterdir", "lexists", "listdir", "locked", "lstat", "read_bytes", "read_text", "realpath", "rglob"),
+        *("samefile", "scandir", "stat"),
+    )
+)
+_VARYING_OF = {"builtins": _FINDING | _TELLING, "gc": _OF_GC, "numpy": _OF_NUMPY, "sys": _OF_SYS}
+_VARYING_OF |= dict.fromkeys(("_thread", "threading"), _OF_THREADS)
+_VARYING_OF |= dict.fromkeys(("nt", "os", "posix"), _OF_OS)
+_VARYING_OF |= dict.fromkeys(("genericpath", "ntpath", "posixpath"), _READING)
+
+# Libraries whose functions make the same of the same, but for those of some names.
+_DETERMINISTIC = frozenset(
+    (
+        *("abc", "array_api_compat", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses"),
+        *("decimal", "enum", "fractions", "functools", "heapq", "itertools", "logging", "math", "numbers", "numpy"),
+        *("operator", "re", "statistics", "string", "struct", "sys", "typing", "types", "warnings", "xtensor"),
+        *("scipy.constants", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg", "scipy.ndimage"),
+        *("scipy.signal", "scipy.spatial", "scipy.special"),
+    )
+)
+_DRAWING = frozenset(("default_rng", "rand", "randn", "RandomState", "rvs"))
+NONDETERMINISTIC = frozenset(("from_address", "mmap", "open_memmap", "read")).union(
+    _DRAWING, _FINDING, _OF_NUMPY, _OF_OS, _READING
+)
+
+
+@lru_cache(maxsize=1024)
+def is_library(module: str) -> bool:
+    """Return whether a module of this name belongs to a library."""
+    return module.partition(".")[0] in _LIBRARIES
+
+
+def module_of(value: Any) -> str:
+    """Return the name of a module, or of that which a function or a class is from; "" for none."""
+    found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return found if isinstance(found, str) else ""
+
+
+def is_of_deterministic(value: Any) -> bool:
+    """Return whether something is, or is of, a library that makes the same of the same, or of no library: functions of
+    the latter are followed into.
+    """
+    module = module_of(value)
+    if not _DETERMINISTIC.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
+        return True
+    if isinstance(value, ModuleType):
+        return "site-packages" not in str(vars(value).get("__file__", "")) and not is_library(module)
+    return not is_library(module) and type(value) is not BuiltinFunctionType
+
+
+def varying_in(function: Any, own: Mapping[str, Any]) -> str:
+    """Return what a function can call that returns something else each time, "" for nothing. own: what it finds outside
+    by its names, None for what is not there.
+    """
+    code, names = function.__code__, names_of(function.__code__)
+    finding = (_FINDING | _TELLING).intersection(names).difference(function.__globals__)
+    if function.__name__ == "__hash__":  # of an object by those of its parts
+        finding -= _TELLING
+    if finding:
+        finding &= {name for name, _ in loads_of(code)}
+    modules = {name: module_of(value) for name, value in own.items()}
+    finding |= {one.__name__ for name, one in own.items() if _is_of(one, _VARYING_OF.get(modules[name], ()))}
+    if finding or not _READING.isdisjoint(attributes_of(code)):
+        return sorted(finding | (_READING & attributes_of(code)))[0]
+    asked = {name: value for name, value in own.items() if type(value) is ModuleType and "__getattr__" in vars(value)}
+    if not (
+        asked or any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values())
+    ):
+        return ""  # there is no need to look at each instruction, which takes as long as running some
+    for name, attribute in loads_of(code):
+        module = modules.get(name, "")
+        if module in _VARYING:
+            return module
+        of_module = _VARYING_OF.get(module, frozenset())
+        found = attributes_of(code) if attribute is None else {attribute}
+        if not found.isdisjoint(of_module):
+            return f"{module}.{sorted(found & of_module)[0]}"
+        if attribute and name in asked and not is_library(module) and attribute not in vars(asked[name]):
+            return f"{module}.{attribute}"
+    return ""
+
+
+def _is_of(value: Any, names: Collection[str]) -> bool:
+    """Return whether a value is a function of one of some names."""
+    return isinstance(value, (BuiltinFunctionType, FunctionType)) and value.__name__ in names

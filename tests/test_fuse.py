@@ -1670,6 +1670,25 @@ def test_the_method_of_a_copied_object_is_that_of_the_copy(copied: Callable[[Any
     assert deepcopy(xt.fuse(xt.abs)).why(x) != ""  # of a function, which is no copy
 
 
+def test_settings_that_change_to_and_fro(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was prepared under some settings is there when they come again: they are the same object then."""
+    from xtensor.run import captured
+
+    prepared: list[Any] = []
+    prepare = captured.Captured._prepared
+    monkeypatch.setattr(
+        captured.Captured, "_prepared", lambda self, limits: prepared.append(1) or prepare(self, limits)
+    )
+    fused, x = xt.fuse(lambda x: xt.tanh(x) * 2 + xt.sum(x)), array()
+    seen = set()
+    for _ in range(20):
+        for changes in ({}, {"threads": 1}, {"fuse_limit": 64}):
+            with xt.options(**changes) as given:
+                seen.add(id(given))
+                fused(x)
+    assert len(prepared) == len(seen) == 3
+
+
 def test_a_long_function_that_is_told_numbers_waits_as_any_other() -> None:
     """A number that changes makes no new first calls of it."""
 

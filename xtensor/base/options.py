@@ -12,6 +12,7 @@ from contextlib import ContextDecorator, suppress
 from contextvars import ContextVar, Token
 from typing import Any, Literal, NamedTuple, get_args
 
+from .caches import make_room
 from .errors import check_choice, expected, one_of
 from .locks import fork_safe_lock
 
@@ -108,6 +109,23 @@ def _checked(given: Settings) -> Settings:
     if not set(filter(None, given.show.split(","))) <= set(SHOWN):
         raise ValueError(expected("options", "show", f"name some of {', '.join(SHOWN)}", repr(given.show)))
     return _made_reproducible(given) if given.reproducible else given
+
+
+# Settings that were checked before, and what they come to: each the one object of its values, which is soon told apart.
+_KNOWN: dict[Settings, Settings] = {}
+
+
+def _known(given: Settings) -> Settings:
+    """Return settings that can be, as the same object whenever they are the same; raises as `_checked` does."""
+    try:
+        found = _KNOWN.get(given)
+    except TypeError:  # of what is no value of any setting
+        return _checked(given)
+    if found is None:
+        found = _checked(given)
+        make_room(_KNOWN, 64)
+        found = _KNOWN[given] = _KNOWN.get(found, found)
+    return found
 
 
 def _made_reproducible(given: Settings) -> Settings:
@@ -254,10 +272,10 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
                 raise TypeError(expected("options", "a setting", one_of(Settings._fields), repr(name)))
         self._changes = changes
         self._entered: list[tuple[Token[Settings | None], Closing | None]] = []
-        _checked(settings()._replace(**changes))  # so that a wrong value is refused here, not when the block is entered
+        _known(settings()._replace(**changes))  # so that a wrong value is refused here, not when the block is entered
 
     def __enter__(self) -> Settings:
-        changed = _checked(settings()._replace(**self._changes))
+        changed = _known(settings()._replace(**self._changes))
         _note_for_ever(changed)
         before, closing = in_force.get(), None
         try:

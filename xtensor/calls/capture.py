@@ -22,7 +22,7 @@ from ..base.naming import pickled_name
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, MOST_VALUES, Number, value_of
-from ..plan.costs import CAPTURED_STEPS, CAPTURING, FIRST_STEPS
+from ..plan.costs import CAPTURED_STEPS, CAPTURING, COMPARED, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
@@ -228,8 +228,8 @@ class Fused(Dispatched, Generic[P, R]):
         return self._call_plainly(known.reason, args, kwargs)
 
     def _dispatch(self, known: Known, blobs: list[TBlob], call: Call) -> None:
-        """Tell machine code of a kind that has come often, as far as it can know that."""
-        if self._reach is None:
+        """Tell machine code of a kind that has come often, as far as it can know that, and is asked for any."""
+        if self._reach is None or settings().takes_no_shortcut:
             return
         if known.calls >= EXCHANGED_AFTER or (known.captured is not None and known.captured.is_small):
             exchange()
@@ -410,7 +410,7 @@ class Fused(Dispatched, Generic[P, R]):
             done = _Done(result, contents, numbered)
             watch.close()
             with run.turn():
-                return result, done, _known(done, capture, tensors)
+                return result, done, _known(done, capture, tensors, alike)
 
     def _traced(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> Traced | None:
         """Return how to trace a call, if it differs from one that was captured by numbers alone that it may be told."""
@@ -648,8 +648,8 @@ class _Done:
         return tree[0]
 
 
-def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
-    """Return what is to be remembered of a call that was captured."""
+def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[Any]) -> Known:
+    """Return what is to be remembered of a call that was captured. arrays: of NumPy's that each call compares."""
     from ..run.capture import LONG, WRITES
     from ..run.captured import Captured
 
@@ -664,7 +664,8 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor]) -> Known:
     faults = ((WRITES, capture.wrote_otherwise), (KEEPS, partial(capture.kept_besides, blobs)))
     reason = capture.reason or next((reason for reason, is_so in faults if is_so()), "" if capture.steps else NOTHING)
     looked = len(done.numbers) + len(done.left) + (capture.arithmetic is not None)
-    captured = None if reason else Captured(capture, blobs, looked)
+    looked += sum([array.nbytes for array in arrays]) // COMPARED
+    captured = None if reason else Captured(capture, blobs, looked, is_dispatched=not arrays)
     reason = reason or capture.reason  # a result is of unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
         plain = Known(None, (), done.build, reason or capture.checked)

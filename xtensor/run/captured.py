@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.caches import make_room
 from ..base.garbage import uncollected
 from ..base.layout import Layout
 from ..base.options import Settings
@@ -38,6 +39,9 @@ from .taken_down import Called, Evaluated, Spot
 
 # Bytes of arguments up to which they are copied before a call that may fail when it has written some.
 UNDONE = 1 << 24
+
+# Schedules that a kind of calls keeps under other settings than those of the last call.
+SETTINGS = 4
 
 # The numbers under which a step has places in the arena that are nobody's once it is done.
 _SCRATCH = -(1 << 40), -(1 << 40) - 1
@@ -153,10 +157,11 @@ class Captured:
     steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
     whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
     (calls/dispatch.py). written: the numbers of the arguments that it writes. fails, fails_late: as of _fails, of one
-    that writes or draws. looked: what a call looks into, is told and leaves elsewhere.
+    that writes or draws. looked: what a call looks into, is told and leaves elsewhere. is_dispatched: whether
+    machine code may find it.
     """
 
-    def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int) -> None:
+    def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int, *, is_dispatched: bool = True) -> None:
         self.steps, self.roots, self.blank = capture.steps, capture.roots, capture.blank
         self.results = [(capture.spot_of(blob), blob.writeable) for blob in outputs]
         self.device = capture.device
@@ -168,9 +173,11 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
+        self._others: dict[Settings, Schedule] = {}  # under other settings, which calls may change to and fro
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
         self.fails, self.fails_late = (False, False) if self.may_be_repeated else _fails(self)
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
+        self.pays_dispatched &= is_dispatched
 
     @property
     def is_small(self) -> bool:
@@ -233,7 +240,7 @@ class Captured:
         """
         schedule = self._schedule
         if schedule is None or not schedule.fits(limits):
-            schedule = self._schedule = self._prepared(limits)
+            schedule = self._schedule = self._changed(limits)
         for number in self.written:
             before_write(arguments[number].owner)
         scalars = self._scalars
@@ -296,6 +303,14 @@ class Captured:
         return [one.words() for one in self._schedule.instructions] if self._schedule else []
 
     # ---- preparing
+
+    def _changed(self, limits: Settings) -> Schedule:
+        """Return a schedule for settings that the last call did not have, and keep that call's."""
+        if self._schedule is not None:
+            make_room(self._others, SETTINGS)
+            self._others[self._schedule.limits] = self._schedule
+        known = self._others.pop(limits, None)
+        return known if known is not None and known.fits(limits) else self._prepared(limits)
 
     def _prepared(self, limits: Settings) -> Schedule:
         """Return the steps as one schedule."""

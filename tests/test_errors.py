@@ -105,6 +105,31 @@ STRANGERS: list[Row] = [
     ("xt.where(b, f)", TypeError, "where"),
     ("xt.sum(f, axes=1)", TypeError, "sum: a keyword must be one of 'axis', 'dtype', 'keepdims', got 'axes'"),
     ("xt.options(nonsense=1)", TypeError, "options: a setting must be one of 'lazy'"),
+    (
+        "xt.nn.embedding(xt.asarray([0]), f, padding_idx=7)",
+        np.exceptions.AxisError,
+        "embedding: padding_idx must be in",
+    ),
+    (
+        "xt.nn.dropout(f, 0.5, generator=xt.random.default_rng(0), together=5)",
+        np.exceptions.AxisError,
+        "dropout: together must be in",
+    ),
+    ("xt.nn.normalize(xt.ones(3))", np.exceptions.AxisError, "normalize: axis must be in [-1, 1), got 1"),
+    (
+        "xt.nn.cosine_similarity(xt.ones((2, 3)), xt.ones((2, 4)))",
+        ValueError,
+        "cosine_similarity: shapes (2, 3) and (2, 4)",
+    ),
+    (
+        "xt.vmap(lambda x: x, out_axes=2)(xt.ones(3))",
+        np.exceptions.AxisError,
+        "vmap: out_axes must be in [-1, 1), got 2",
+    ),
+    ("xt.fft.rfft(xt.asarray([1j]))", TypeError, "rfft: x must be real, got complex128"),
+    ("xt.fft.rfftn(xt.asarray([[1j]]))", TypeError, "rfftn: x must be real, got complex128"),
+    ("xt.tril(f, k='a')", TypeError, "tril: k must be an integer, got 'a'"),
+    ("xt.finfo('S3')", TypeError, "finfo: type must be a boolean, integer, floating or complex dtype, got 'S3'"),
     ("xt.options(lazy='sometimes')", ValueError, "options: lazy must be one of 'auto', 'always', 'never', got 'some"),
     ("xt.options(fuse_limit=0)", ValueError, "options: fuse_limit must be a positive integer, got 0"),
 ]

@@ -36,3 +36,7 @@ def set_limit(nbytes: int | None) -> None:
     if nbytes is not None and (not isinstance(nbytes, int) or nbytes < 0):
         raise ValueError(expected("set_limit", "nbytes", "be a number of bytes or None", repr(nbytes)))
     POOL.limit = nbytes
+
+
+def __dir__() -> list[str]:
+    return __all__

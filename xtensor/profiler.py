@@ -164,3 +164,7 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -416,3 +416,7 @@ def _floating(dtype: Any, function: str) -> DType:
 
 def _numeric(dtype: Any, function: str) -> DType | None:
     return None if dtype is None else canonical(dtype, function)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -73,3 +73,7 @@ def _native(x: Any) -> Any:
 
 def _fail(function: str, must: str, got: object) -> None:
     raise AssertionError(expected(function, "actual", must, got))
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -126,7 +126,7 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
     except TypeError:
         raise TypeError(expected(function, argument, must, repr(dtype))) from None
     if dtype is None or found not in _HELD:
-        raise TypeError(expected(function, argument, must, dtype if dtype is None else found))
+        raise TypeError(expected(function, argument, must, found if isinstance(dtype, np.dtype) else repr(dtype)))
     return _HELD[found]
 
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from ..autograd.rules import xt
 from ..autograd.tape import OFF, active, recording, steps_of
 from ..base.errors import expected
+from ..base.layout import as_axis
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten, rebuilt, spread
@@ -115,7 +116,7 @@ def _in_front(x: Tensor, axis: int | None) -> Tensor:
     """Return results with the axis of the rows, which is in front, where it is wanted."""
     if axis is None:
         raise ValueError(expected("vmap", "out_axes", "be an axis for each result", axis))
-    return x if axis == 0 else cast(Tensor, xt.moveaxis(x, 0, axis).copy())
+    return x if axis == 0 else cast(Tensor, xt.moveaxis(x, 0, as_axis(axis, x.ndim, "vmap", "out_axes")).copy())
 
 
 def _length(tensors: Sequence[Tensor]) -> int:

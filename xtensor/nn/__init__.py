@@ -4,6 +4,8 @@
 Tensor([0.5, 0.5], dtype=float64)
 """
 
+from types import ModuleType as _ModuleType
+
 from .activations import *
 from .alignments import *
 from .attention import *
@@ -16,3 +18,7 @@ from .padding import *
 from .pool import *
 from .resizing import *
 from .unfold import *
+
+
+def __dir__() -> list[str]:
+    return sorted([name for name, value in globals().items() if name[0] != "_" and type(value) is not _ModuleType])

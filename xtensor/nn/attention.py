@@ -73,6 +73,8 @@ def scaled_dot_product_attention(
     mask = None if mask is None else _checked_mask(mask, query, shape)
     looks = Looks(float(scale), bool(is_causal))
     if dropout_p:
+        if generator is None:
+            raise TypeError(expected(name, "generator", "be given where dropout_p is not 0", None))
         weights = dropout(_weights(_scores(query, key, mask, looks)), dropout_p, generator=generator)
         return xt.matmul(weights, value)
     if _is_tiled(query, key, value, mask, shape):

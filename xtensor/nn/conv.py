@@ -129,6 +129,7 @@ def _arguments(
         plan = _plans.get(key)
         if plan is not None:
             return x, w, bias, plan
+    check_choice("conv", "padding_mode", padding_mode, PADDING_MODES)
     x, w, bias, rank = _operands("conv", x, w, bias)
     x_last, y_last = channels_last(layout, rank, "conv")
     _check_groups("conv", x, w, groups, x.shape[-1] if x_last else x.shape[1], w.shape[0])

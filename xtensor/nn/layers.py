@@ -45,7 +45,7 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = N
     rows: Tensor = xt.take(weight, indices, axis=0)
     if padding_idx is None:
         return rows
-    row = as_axis(padding_idx, weight.shape[0], "embedding")
+    row = as_axis(padding_idx, weight.shape[0], "embedding", "padding_idx")
     return xt.where(xt.expand_dims(indices == row, axis=-1), xt.stop_gradient(rows), rows)
 
 
@@ -139,7 +139,7 @@ def dropout(
         return x
     if p == 1:
         return xt.where(False, x, 0)
-    axes = as_axes(together, x.ndim, "dropout")
+    axes = as_axes(together, x.ndim, "dropout", "together")
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     drawn = xt.asarray(generator.random(shape, dtype=xt.float32), device=x.device)
     return xt.where(drawn >= p, x * (1 / (1 - p)), 0)

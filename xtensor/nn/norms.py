@@ -17,6 +17,7 @@ from ..calls.rows import elementwise
 from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor
+from ..tensor.operands import broadcast
 from .checks import along, channel_axis, count_of, floating, per_channel, rounded, wide, within
 from .padding import pad
 
@@ -250,8 +251,8 @@ def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, 
     Raises TypeError unless x is real floating. Source: torch.nn.functional.normalize.
     """
     x, eps = floating(x, "normalize"), within(eps, "normalize", "eps", 0, inf)
-    y = wide(x)
-    length = xt.maximum(xt.linalg.vector_norm(y, axis=axis, keepdims=True, ord=p), eps)
+    y, axes = wide(x), as_axes(axis, x.ndim, "normalize")
+    length = xt.maximum(xt.linalg.vector_norm(y, axis=axes, keepdims=True, ord=p), eps)
     return rounded(y / length, x.dtype)
 
 
@@ -262,6 +263,7 @@ def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e
     torch.nn.functional.cosine_similarity.
     """
     x, y = floating(x, "cosine_similarity"), floating(y, "cosine_similarity", "y")
+    broadcast("cosine_similarity", (x, y))
     dtype = xt.result_type(x, y)
     x, y = [normalize(one, axis=axis, eps=eps) for one in xt.broadcast_arrays(wide(x), wide(y))]
     return rounded(xt.sum(x * y, axis=axis), dtype)

@@ -478,7 +478,7 @@ def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
 
 
 def _triangle(name: str, x: Any, k: int) -> Tensor:
-    x = as_tensor(x, name)
+    x, k = as_tensor(x, name), as_index(k, name, "k")
     if x.ndim < 2:
         raise ValueError(expected(name, "x", "have at least 2 axes", f"shape {x.shape}"))
     if watchers:  # as steps of a captured function

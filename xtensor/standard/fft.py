@@ -252,12 +252,19 @@ def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tenso
 
 def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tensor:
     """Transform along one axis."""
-    x = as_tensor(x, name)
+    x = _real(as_tensor(x, name), name)
     along = as_axis(axis, x.ndim, name) - x.ndim  # from the end, as for stacks (calls/batching.py)
     check_choice(name, "norm", norm, _NORMS)
     if n is not None and as_index(n, name, "n") < 1:
         raise ValueError(expected(name, "n", "be positive", n))
     return on(x, name, Transform(name, None if n is None else (n,), (along,), norm, _along))
+
+
+def _real(x: Tensor, name: str) -> Tensor:
+    """Return what is transformed; raises TypeError for complex numbers where only real ones are."""
+    if x.dtype.kind == "c" and name in ("ihfft", "rfft", "rfftn"):
+        raise TypeError(expected(name, "x", "be real", x.dtype))
+    return x
 
 
 def _along(xp: Any, name: str, a: Any, lengths: Lengths, axes: tuple[int, ...], norm: Norm) -> Any:
@@ -311,7 +318,7 @@ def _shared_out(library: Any, name: str, a: Any, **given: Any) -> Any:
 
 def _transform_n(name: str, x: Any, s: Lengths, axes: Lengths, norm: Norm) -> Tensor:
     """Transform along several axes; without `axes` the last len(s) ones, or all."""
-    x = as_tensor(x, name)
+    x = _real(as_tensor(x, name), name)
     check_choice(name, "norm", norm, _NORMS)
     if axes is None:
         transformed = x.ndim if s is None else len(s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copy  # noqa: F401 - has the name of a method
 import os
 import pickle
@@ -282,6 +283,7 @@ def set_all(k: float) -> None:
     registered.register(int, lambda how, x, k=k: x * k)
     reloaded.__code__ = eval(f"lambda x: x * {k}").__code__
     os.environ["XTENSOR_TEST_K"] = str(k)
+    builtins.XTENSOR_TEST_K = k  # type: ignore[attr-defined]
     BYTES[0] = int(k)
     DICT["k"] = ORDERED["k"] = k
     SET.clear()
@@ -362,6 +364,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "an attribute in a format": lambda x: x * float(f"{HOLDER.where.k:.1f}"),
     "a pickle": lambda x: x * pickle.loads(pickle.dumps(HOLDER)).where.k,
     "an attribute that a module makes": lambda x: x * MAKING.made,
+    "a name that is put among Python's own": lambda x: x * XTENSOR_TEST_K,  # type: ignore[name-defined]  # noqa: F821
     "the environment": lambda x: x * float(os.environ["XTENSOR_TEST_K"]),
     "the environment by a module imported inside": imports_the_environment,
     "a file": lambda x: x * (2.0 + HERE.with_suffix(".none" if LEVEL == 2.0 else ".py").exists()),

@@ -32,7 +32,7 @@ _OF_OS = frozenset(
 _OF_NUMPY = frozenset(("fromfile", "genfromtxt", "get_printoptions", "geterr", "load", "loadtxt", "memmap", "random"))
 _OF_THREADS = frozenset(("active_count", "current_thread", "enumerate", "get_ident", "get_native_id"))
 _OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold", "isenabled"))
-_OF_SYS = frozenset(("argv", "exc_info", "getrefcount", "path", "stdin"))
+_OF_SYS = frozenset(("argv", "exc_info", "getrecursionlimit", "getrefcount", "path", "stdin"))
 
 # Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and methods
 # of paths, locks and classes that say what is outside.

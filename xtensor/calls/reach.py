@@ -176,6 +176,8 @@ class Reach:
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
         hidden = (names - spread.keys()) & vars(builtins).keys()  # as long as there is no global of that name
         self._found_in(spread, sorted(hidden))
+        put = [one for one in sorted(hidden) if not isinstance(vars(builtins)[one], (BuiltinFunctionType, type))]
+        self._found_in(vars(builtins), put)  # there by somebody
         self.spreads.append((spread, len(spread), partial(self._find, spread, names - spread.keys() - hidden)))
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.places += [[cell, name, None, None, None] for name, cell in cells]

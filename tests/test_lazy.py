@@ -895,15 +895,6 @@ print(seen, (xt.ones(80_000) + 1).is_pending)
     assert done.stdout.strip() == f"{[yes, yes, False] * 2} {lazy != 'never'}", done.stderr
 
 
-@pytest.mark.parametrize("variable", ["XTENSOR_LAZY", "XTENSOR_DEVICE", "XTENSOR_NUM_THREADS", "XTENSOR_REPRODUCIBLE"])
-def test_an_error_of_the_environment_names_the_variable(variable: str) -> None:
-    done = run_python("import xtensor as xt; xt.zeros(3)", **{variable: "7x"})
-    last = done.stderr.strip().rpartition("\n")[2]
-    assert last.startswith("ValueError: ")
-    assert variable in last
-    assert "'7x'" in last
-
-
 def test_the_environment_is_read_at_first_use() -> None:
     """Set after the import and before the first call, it still counts; set after that, no more."""
     code = """
@@ -941,17 +932,18 @@ print(found.engine, found.threads, found.fast_math, repr(found.cache_dir), found
 @pytest.mark.parametrize(
     ("variable", "value", "text"),
     [
-        ("XTENSOR_LAZY", "sometimes", "lazy must be one of 'auto', 'always', 'never', got 'sometimes'"),
+        ("XTENSOR_LAZY", "sometimes", "XTENSOR_LAZY must be one of 'auto', 'always', 'never', got 'sometimes'"),
         ("XTENSOR_FUSE_LIMIT", "many", "XTENSOR_FUSE_LIMIT must be a positive integer, got 'many'"),
-        ("XTENSOR_FUSE_LIMIT", "0", "fuse_limit must be a positive integer, got 0"),
-        ("XTENSOR_ENGINE", "fast", "engine must be one of 'auto', 'direct', 'interpret', 'llvm', got 'fast'"),
+        ("XTENSOR_FUSE_LIMIT", "0", "XTENSOR_FUSE_LIMIT must be a positive integer, got 0"),
+        ("XTENSOR_ENGINE", "fast", "XTENSOR_ENGINE must be one of 'auto', 'direct', 'interpret', 'llvm', got 'fast'"),
+        ("XTENSOR_DEVICE", "tpu", "XTENSOR_DEVICE must be 'cpu', 'cuda' or 'cuda:N', got 'tpu'"),
         ("XTENSOR_NUM_THREADS", "two", "XTENSOR_NUM_THREADS must be a positive integer, got 'two'"),
         ("XTENSOR_FAST_MATH", "yes", "XTENSOR_FAST_MATH must be one of '0', '1', got 'yes'"),
-        ("XTENSOR_SHOW", "plan,graph", "show must name some of plan, llvm, got 'plan,graph'"),
+        ("XTENSOR_SHOW", "plan,graph", "XTENSOR_SHOW must name some of plan, llvm, got 'plan,graph'"),
     ],
 )
 def test_a_wrong_environment(variable: str, value: str, text: str) -> None:
-    """Importing is no use yet: the first call says what is wrong, in the same words as options()."""
+    """Importing is no use yet: the first call says what is wrong with a variable, in the words of options()."""
     code = "import xtensor as xt; print('imported'); xt.ones(3) + 1"
     done = run_python(code, **{variable: value})
     assert done.stdout.strip() == "imported"

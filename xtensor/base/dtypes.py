@@ -126,7 +126,8 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
     except TypeError:
         raise TypeError(expected(function, argument, must, repr(dtype))) from None
     if dtype is None or found not in _HELD:
-        raise TypeError(expected(function, argument, must, found if isinstance(dtype, np.dtype) else repr(dtype)))
+        got = repr(dtype) if dtype is None or isinstance(dtype, str) else found
+        raise TypeError(expected(function, argument, must, got))
     return _HELD[found]
 
 

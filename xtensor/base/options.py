@@ -183,7 +183,7 @@ def _asked_of_environment() -> Settings:
             try:
                 _checked(Settings(**{name: value}))
             except (TypeError, ValueError) as error:
-                raise type(error)(f"{_variable(name)}: {error}") from None
+                raise type(error)(str(error).replace(name, _variable(name), 1)) from None
     return _checked(Settings(**given))
 
 

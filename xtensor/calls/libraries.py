@@ -31,7 +31,7 @@ _OF_OS = frozenset(
 )
 _OF_NUMPY = frozenset(("fromfile", "genfromtxt", "get_printoptions", "geterr", "load", "loadtxt", "memmap", "random"))
 _OF_THREADS = frozenset(("active_count", "current_thread", "enumerate", "get_ident", "get_native_id"))
-_OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold", "isenabled"))
+_OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold"))
 _OF_SYS = frozenset(("argv", "exc_info", "getrecursionlimit", "getrefcount", "path", "stdin"))
 
 # Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and methods

@@ -366,7 +366,9 @@ def _given(out: Any, function: str, result: Tensor) -> Tensor:
     return result if out is None else cast("Tensor", xt.numpy.common.give(function, result, out))
 
 
-# Python's own errors, as of an unknown keyword, name the class that users know.
+# Python's own errors, as of an unknown keyword, name the class that users know, and `help` says whose names they are.
 for _name, _method in vars(Methods).items():
     if isinstance(_method, FunctionType):
         _method.__qualname__ = f"Tensor.{_name}"
+        if not (_method.__doc__ or _name.startswith("_")):
+            _method.__doc__ = f"As numpy.ndarray.{_name}, of this tensor."

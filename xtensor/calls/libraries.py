@@ -35,19 +35,21 @@ _OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "g
 _OF_SYS = frozenset(("argv", "exc_info", "getrecursionlimit", "getrefcount", "path", "stdin"))
 
 # Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and methods
-# of paths, locks and classes that say what is outside.
+# of paths, locks and classes that read files or say what is outside. What installed packages ask for of the latter is
+# taken to stay.
 _FINDING, _TELLING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("hash", "id"))
-_READING = frozenset(
+_READING = frozenset(("read_bytes", "read_text"))
+_OUTSIDE = _READING.union(
     (
         *("__subclasses__", "exists", "getatime", "getmtime", "getsize", "is_dir", "is_file", "isdir", "isfile"),
-        *("islink", "iterdir", "lexists", "listdir", "locked", "lstat", "read_bytes", "read_text", "realpath", "rglob"),
+        *("islink", "iterdir", "lexists", "listdir", "locked", "lstat", "realpath", "rglob"),
         *("samefile", "scandir", "stat"),
     )
 )
 _VARYING_OF = {"builtins": _FINDING | _TELLING, "gc": _OF_GC, "numpy": _OF_NUMPY, "sys": _OF_SYS}
 _VARYING_OF |= dict.fromkeys(("_thread", "threading"), _OF_THREADS)
 _VARYING_OF |= dict.fromkeys(("nt", "os", "posix"), _OF_OS)
-_VARYING_OF |= dict.fromkeys(("genericpath", "ntpath", "posixpath"), _READING)
+_VARYING_OF |= dict.fromkeys(("genericpath", "ntpath", "posixpath"), _OUTSIDE)
 
 # Libraries whose functions make the same of the same, but for those of some names.
 _DETERMINISTIC = frozenset(
@@ -101,8 +103,9 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
         finding &= {name for name, _ in loads_of(code)}
     modules = {name: module_of(value) for name, value in own.items()}
     finding |= {one.__name__ for name, one in own.items() if _is_of(one, _VARYING_OF.get(modules[name], ()))}
-    if finding or not _READING.isdisjoint(attributes_of(code)):
-        return sorted(finding | (_READING & attributes_of(code)))[0]
+    finding |= attributes_of(code) & (_READING if "site-packages" in code.co_filename else _OUTSIDE)
+    if finding:
+        return min(finding)
     asked = {name: value for name, value in own.items() if type(value) is ModuleType and "__getattr__" in vars(value)}
     if not (
         asked or any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values())

@@ -40,6 +40,10 @@ MOST_OBJECTS = 512
 _ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
 _COPYING = frozenset(("_pickle", "cloudpickle", "copy", "copyreg", "dataclasses", "pickle"))
 
+# Names among Python's own that stay, with all functions and classes there; the others are somebody's.
+_PYTHONS = frozenset(("Ellipsis", "NotImplemented", "copyright", "credits", "exit", "help", "license", "quit"))
+_PYTHONS_KINDS = (BuiltinFunctionType, type)
+
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
 _IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device, CodeType)
@@ -176,8 +180,8 @@ class Reach:
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
         hidden = (names - spread.keys()) & vars(builtins).keys()  # as long as there is no global of that name
         self._found_in(spread, sorted(hidden))
-        put = [one for one in sorted(hidden) if not isinstance(vars(builtins)[one], (BuiltinFunctionType, type))]
-        self._found_in(vars(builtins), put)  # there by somebody
+        put = sorted(hidden - _PYTHONS)
+        self._found_in(vars(builtins), [one for one in put if not isinstance(vars(builtins)[one], _PYTHONS_KINDS)])
         self.spreads.append((spread, len(spread), partial(self._find, spread, names - spread.keys() - hidden)))
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.places += [[cell, name, None, None, None] for name, cell in cells]

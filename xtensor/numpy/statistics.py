@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
+from ..base.dtypes import DType
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
@@ -51,7 +52,7 @@ def _ordered_numbers(rows: Tensor, part: Any) -> Tensor:
         if not lost.size or int(lost.min()) < int(lost.max()):  # other places in each row
             return xp.sort(a, axis=-1)
         last = max(a.shape[-1] - int(lost.max()) - 1, 0)
-        first = numpy.floor(part.reshape(-1) * part.dtype.type(last)).astype(int)
+        first = numpy.floor(part.reshape(-1) * last).astype(int)
         places = {*first.tolist(), *numpy.minimum(first + 1, last).tolist()}
         return xp.partition(a, sorted(places), axis=-1)
 
@@ -108,9 +109,21 @@ def _given(axis: Any, out: Any, method: str, keepdims: bool, weights: Any) -> di
     return {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
 
 
-def _quantile(x: Tensor, part: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:
+class _Parts(NamedTuple):
+    """Parts of the way through sorted elements, as float64: a tensor, or an array of NumPy's.
+
+    dtype: in which numbers between two elements are computed. whole: whether the parts are integers, 0 and 1.
+    """
+
+    way: Any
+    dtype: DType
+    whole: bool
+
+
+def _quantile(x: Tensor, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return what lies parts of the way through the sorted elements along axes."""
-    x = numbers(x, "quantile")
+    part = parts.way
+    x = x if parts.whole else numbers(x, "quantile")
     rows, kept = _in_rows(x, axis, "quantile")
     last = rows.shape[-1] - 1
     if last < 0:
@@ -125,30 +138,30 @@ def _quantile(x: Tensor, part: Any, axis: Any, out: Any, keepdims: bool) -> Tens
         places = below.astype(int), numpy.minimum(below.astype(int) + 1, last)
         ordered = _ordered(rows, {last, *places[0].tolist(), *places[1].tolist()})
         first, second, rest = (created(one, x.device) for one in (*places, place - below))
-    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), rest)
-    largest = ordered[..., -1:]
-    return _arranged("quantile", xt.where(xt.isnan(largest), largest, values), part.shape, kept, keepdims, out)
+    values = _between(xt.take(ordered, first, axis=-1), xt.take(ordered, second, axis=-1), rest, parts)
+    if x.dtype.kind == "f":
+        largest = ordered[..., -1:]
+        values = xt.where(xt.isnan(largest), largest, values)
+    return _arranged("quantile", values, part.shape, kept, keepdims, out)
 
 
-def _parts(x: Tensor, q: Any, whole: int = 1) -> Any:
-    """Return parts of the way, given as such or in hundreds, in the dtype in which NumPy computes with them.
-
-    A tensor becomes a tensor, all else an array of NumPy's.
-    """
-    found = numbers(q, "quantile") if isinstance(q, Tensor) else numpy.asarray(q)
-    if found.dtype.kind != "f":
-        found = found.astype(float)
-    if isinstance(q, (int, float)) and x.dtype.kind == "f":
-        found = found.astype(x.dtype)
+def _parts(x: Tensor, q: Any, whole: int = 1) -> _Parts:
+    """Return parts of the way, given as such or in hundreds."""
+    found = q if isinstance(q, Tensor) else numpy.asarray(q)
+    dtype = found.dtype if found.dtype.kind == "f" else numpy.dtype(float)
+    dtype = x.dtype if isinstance(q, (int, float)) and x.dtype.kind == "f" else dtype
+    is_whole, found = found.dtype.kind in "biu" and whole == 1, found.astype(float)
     if not bool(((found >= 0) & (found <= whole)).all()):
         what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
         raise ValueError(what)
-    return found if whole == 1 else found / found.dtype.type(whole)
+    return _Parts(found if whole == 1 else found / whole, dtype, is_whole)
 
 
-def _between(low: Tensor, high: Tensor, part: Tensor) -> Tensor:
+def _between(low: Tensor, high: Tensor, part: Tensor, parts: _Parts) -> Tensor:
     """Return what lies a part of the way between numbers, counted from the nearer one."""
-    step = high - low
+    if parts.whole:
+        return low
+    step, part = high - low, xt.astype(part, parts.dtype, copy=False)
     return xt.where(part >= 0.5, high - step * (1 - part), low + step * part)
 
 
@@ -160,21 +173,25 @@ def _arranged(
     return give(name, valued(xt.reshape(moved, (*shape, *(kept if keepdims else moved.shape[1:])))), out)
 
 
-def _of_numbers(name: str, a: Any, part: Any, axis: Any, out: Any, keepdims: bool) -> Tensor:
+def _of_numbers(name: str, a: Any, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return a quantile of what is no NaN in each row: by the place among those, which come first when sorted."""
-    x = numbers(a, name)
+    x, part = as_array(a, name) if parts.whole else numbers(a, name), parts.way
     rows, kept = _in_rows(x, axis, name)
     if not rows.shape[-1]:
         return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part.shape, kept, keepdims, out)
     ordered = _ordered_numbers(rows, part)
     count = xt.count_nonzero(xt.logical_not(xt.isnan(ordered)), axis=-1, keepdims=True)
     flat = part.reshape(-1)
-    place = (flat if isinstance(flat, Tensor) else created(flat, x.device)) * xt.astype(count - 1, part.dtype)
+    place = (flat if isinstance(flat, Tensor) else created(flat, x.device)) * xt.astype(count - 1, xt.float64)
     below = xt.floor(place)
     first = xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
     second = xt.clip(xt.minimum(first + 1, count - 1), 0, rows.shape[-1] - 1)
     low, high = (xt.take_along_axis(ordered, one, axis=-1) for one in (first, second))
-    return _arranged(name, _between(low, high, place - below), part.shape, kept, keepdims, out)
+    if name == "nanmedian":  # which is the mean of the two in the middle, as of infinities
+        values = xt.where(place == below, low, mean(xt.stack([low, high]), 0))
+    else:
+        values = _between(low, high, place - below, parts)
+    return _arranged(name, values, part.shape, kept, keepdims, out)
 
 
 def nanquantile(
@@ -187,10 +204,11 @@ def nanquantile(
     keepdims: bool = False,
     **options: Any,
 ) -> Tensor:
-    if method != "linear" or options:
+    parts = q if isinstance(q, _Parts) else _parts(as_array(a), q)
+    if method != "linear" or options or as_array(a).dtype.kind == "c":
         given = {"axis": axis, "out": out, "method": method, "keepdims": keepdims, **options}
-        return through("nanquantile", None, (a, q), given)
-    return _of_numbers("nanquantile", a, _parts(as_array(a), q), axis, out, keepdims)
+        return through("nanquantile", None, (a, parts.way if q is parts else q), given)
+    return _of_numbers("nanquantile", a, parts, axis, out, keepdims)
 
 
 def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, *args: Any, **options: Any) -> Tensor:

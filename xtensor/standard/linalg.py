@@ -317,12 +317,15 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
 
 
 def _with_rtol(name: str, x: Any, rtol: Any) -> Tensor:
-    given = () if rtol is None else (as_tensor(rtol, name, "rtol", x),)
+    given, x = () if rtol is None else (as_tensor(rtol, name, "rtol", x),), _matrices(x, name)
+    x = xt.astype(x, xt.float64) if x.dtype.kind in "biu" else x
 
     def run(xp: Any, a: Any, *tolerance: Any) -> Any:
+        if name == "matrix_rank" and not a.size:
+            return xp.zeros(a.shape[:-2], dtype=xp.int64)
         return getattr(xp.linalg, name)(a, rtol=tolerance[0] if tolerance else None)
 
-    return on((_matrices(x, name), *given), name, run)
+    return on((x, *given), name, run)
 
 
 @differentiable(
@@ -444,9 +447,14 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
     return cast(Tensor, g * xt.sign(x) * xt.where(x == 0, 1, xt.abs(x) / y) ** (ord - 1))
 
 
+# Products of vectors up to which the BLAS, which adds them up one after the other, rounds as little as a sum.
+MOST_ADDED = 4096
+
+
 def _sum_of_squares(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Return the sum of squares over axes: of what is there and packed along the last axis as products of its rows."""
-    if axes == (x.ndim - 1,) and thin_arrays(x) is not None and x.strides[-1] == x.itemsize:
+    packed = thin_arrays(x) is not None and axes == (x.ndim - 1,) and x.strides[-1] == x.itemsize
+    if packed and x.shape[-1] <= MOST_ADDED:
         squares = vecdot(x, x)
         return cast(Tensor, xt.expand_dims(squares, axis=-1)) if keepdims else squares
     return _sum(xt.square(x), axis=axes, keepdims=keepdims)
@@ -461,12 +469,13 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     x = as_tensor(x, "vector_norm")
     if x.dtype == float16:  # which has no room for squares
         return xt.astype(vector_norm(xt.astype(x, float32), axis=axis, keepdims=keepdims, ord=ord), float16)
-    if axis is None and ord == 2:  # a product with itself, which reads x once
+    if axis is None and ord == 2 and x.size <= MOST_ADDED:  # a product with itself, which reads x once
         if watchers and x.dtype.kind == "f" and x.blob.layout.is_contiguous(x.itemsize):
             flat = xt.reshape(x, (-1,))
             return cast(Tensor, xt.reshape(xt.sqrt(xt.matmul(flat, flat)), (1,) * x.ndim * keepdims))
         return on(x, "vector_norm", lambda xp, a: xp.linalg.norm(a, keepdims=keepdims))
     axes = None if axis is None else as_axes(axis, x.ndim, "vector_norm")
-    if axes is not None and ord == 2 and x.dtype.kind == "f":
-        return cast(Tensor, xt.sqrt(_sum_of_squares(x, axes, keepdims)))
+    if ord == 2 and x.dtype.kind == "f":
+        every = tuple(range(x.ndim)) if axes is None else axes
+        return cast(Tensor, xt.sqrt(_sum_of_squares(x, every, keepdims)))
     return on(x, "vector_norm", lambda xp, a: xp.linalg.vector_norm(a, axis=axes, keepdims=keepdims, ord=ord))

@@ -242,7 +242,7 @@ def cosh(a: Complex) -> Complex:
     real, imag = cosine * _cos(y) * factor, sine * _sin(y) * factor
     lost = ~(absolute(y) < np.inf)
     real = select(lost & (absolute(x) == np.inf), absolute(x), real)
-    return a.of(real, select((y == 0) | (x == 0), _signed_zero(x, y), imag))
+    return a.of(real, select((y == 0) | ((x == 0) & lost), _signed_zero(x, y), imag))
 
 
 def _signed_zero(x: Vector, y: Vector) -> Vector:

@@ -10,14 +10,14 @@ There is no hidden state: every number comes from a Generator, and the same seed
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 import numpy as np
 
 from .autograd.rules import Rule, xt
 from .autograd.tape import OFF, active, recording, remember, step_of, steps_of
-from .base.dtypes import REAL_FLOATING, DType, canonical, float32, float64
+from .base.dtypes import REAL_FLOATING, DType, canonical, float16, float32, float64
 from .base.errors import expected
 from .base.layout import as_axis
 from .base.profiling import noting, observers
@@ -103,6 +103,9 @@ class Generator:
 
     def random(self, size: Size = None, dtype: Any = None) -> Tensor:
         """Return numbers evenly spread over [0, 1); of float32, drawn as such."""
+        if _floating(dtype, "random") == float16:  # of the bits that it has: rounding comes to 1
+            wide = self._standard("random", size, float32)
+            return cast(Tensor, xt.astype(xt.floor(wide * 2048) / 2048, float16))
         return self._standard("random", size, dtype)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:

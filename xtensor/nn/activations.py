@@ -23,7 +23,7 @@ from ..codegen.element import Element, absolute, minimum, primitive, where
 from ..codegen.element import exp as e_exp
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
-from .checks import along, channel_axis, floating, per_channel, within
+from .checks import along, channel_axis, floating, per_channel, rounded, wide, within
 
 __all__ = [
     "celu",
@@ -240,9 +240,10 @@ def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
     approximate: "none", or "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))). Raises ValueError
     for other words. Source: torch.nn.functional.gelu.
     """
-    x = floating(x, "gelu")
+    given = floating(x, "gelu")
+    x = wide(given)
     check_choice("gelu", "approximate", approximate, ("none", "tanh"))
-    return (0.5 * x) * (1 + (erf(x * sqrt(0.5)) if approximate == "none" else _gelu_inner(x)[1]))
+    return rounded((0.5 * x) * (1 + (erf(x * sqrt(0.5)) if approximate == "none" else _gelu_inner(x)[1])), given.dtype)
 
 
 # ---- piecewise linear ones

@@ -217,6 +217,7 @@ def imag(val: Any) -> Tensor:
 
 def angle(z: Any, deg: bool = False) -> Tensor:
     z = as_array(z, "angle")
+    z = xt.astype(z, xt.float64) if z.dtype.kind == "b" else z
     found: Tensor = xt.atan2(
         xt.imag(z) if z.dtype.kind == "c" else xt.zeros_like(z), xt.real(z) if z.dtype.kind == "c" else z
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from math import pi
+from math import comb, factorial, pi
 
 from ..autograd.rules import xt
 from ..base.dtypes import FLOATING
+from ..nn.activations import series
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
 from .declare import library
@@ -42,10 +43,25 @@ __all__ = [
 ]
 
 
-def _over(y: Tensor, x: Tensor, limit: float) -> Tensor:
-    """Return y / x, and its limit at 0."""
-    zero = x == 0
-    return xt.where(zero, limit, y / xt.where(zero, 1, x))
+# Coefficients of power series: of K(m) and E(m) in units of pi / 2; of j1(x) / x and i1(x) / x, of x**2.
+_SQUARES = tuple((comb(2 * k, k) / 4**k) ** 2 for k in range(32))
+_OF_K = tuple(pi / 2 * k * _SQUARES[k] for k in range(1, 32))
+_OF_E = tuple(-pi / 2 * k / (2 * k - 1) * _SQUARES[k] for k in range(1, 32))
+_OF_I1 = tuple(0.5 / (4**k * factorial(k) * factorial(k + 1)) for k in range(16))
+_OF_J1 = tuple((-1) ** k * one for k, one in enumerate(_OF_I1))
+_OF_SPENCE = tuple(-1 / k for k in range(1, 32))
+
+
+def _apart(x: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x where it is far, 1 elsewhere; and x where it is near, 0 elsewhere."""
+    return xt.where(far, x, 1), xt.where(far, 0, x)
+
+
+def _over(y: Tensor, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+    """Return j1(x) / x or i1(x) / x, near 0 as a series, whose derivatives have all digits. y: the function of x."""
+    far = xt.abs(x) > 2
+    apart, near = _apart(x, far)
+    return xt.where(far, y / apart, series(near * near, coefficients))
 
 
 # ---- Bessel functions of the first and second kind
@@ -57,7 +73,7 @@ def j0(x: Operand, /) -> Tensor:
     ...
 
 
-@library(x=lambda x, y: xt.special.j0(x) - _over(y, x, 0.5))
+@library(x=lambda x, y: xt.special.j0(x) - _over(y, x, _OF_J1))
 def j1(x: Operand, /) -> Tensor:
     """Return the Bessel function of the first kind of order 1."""
     ...
@@ -102,13 +118,20 @@ def i0e(x: Operand, /) -> Tensor:
     ...
 
 
-@library(x=lambda x, y: xt.special.i0(x) - _over(y, x, 0.5))
+@library(x=lambda x, y: xt.special.i0(x) - _over(y, x, _OF_I1))
 def i1(x: Operand, /) -> Tensor:
     """Return the modified Bessel function of the first kind of order 1."""
     ...
 
 
-@library(x=lambda x, y: xt.special.i0e(x) - xt.sign(x) * y - _over(y, x, 0.5))
+def _of_i1e(x: Tensor, y: Tensor) -> Tensor:
+    far = xt.abs(x) > 2
+    apart, near = _apart(x, far)
+    over = xt.where(far, y / apart, xt.exp(-xt.abs(near)) * series(near * near, _OF_I1))
+    return xt.special.i0e(x) - xt.sign(x) * y - over
+
+
+@library(x=_of_i1e)
 def i1e(x: Operand, /) -> Tensor:
     """Return exp(-abs(x)) i1(x) of each element."""
     ...
@@ -175,19 +198,37 @@ def expn(n: Operand, x: Operand, /) -> Tensor:
     ...
 
 
-@library(m=lambda m, y: 0.5 * _over(xt.special.ellipe(m) / (1 - m) - y, m, pi / 4))
+def _of_ellipk(m: Tensor, y: Tensor) -> Tensor:
+    far = xt.abs(m) > 0.25
+    apart, near = _apart(m, far)
+    return xt.where(far, 0.5 * (xt.special.ellipe(m) / (1 - m) - y) / apart, series(near, _OF_K))
+
+
+def _of_ellipe(m: Tensor, y: Tensor) -> Tensor:
+    far = xt.abs(m) > 0.25
+    apart, near = _apart(m, far)
+    return xt.where(far, 0.5 * (y - xt.special.ellipk(m)) / apart, series(near, _OF_E))
+
+
+@library(m=_of_ellipk)
 def ellipk(m: Operand, /) -> Tensor:
     """Return the complete elliptic integral of the first kind of parameter m."""
     ...
 
 
-@library(m=lambda m, y: 0.5 * _over(y - xt.special.ellipk(m), m, -pi / 4))
+@library(m=_of_ellipe)
 def ellipe(m: Operand, /) -> Tensor:
     """Return the complete elliptic integral of the second kind of parameter m."""
     ...
 
 
-@library(FLOATING, z=lambda z: xt.where(z == 1, -1, xt.log(z) / xt.where(z == 1, 1, 1 - z)))
+def _of_spence(z: Tensor) -> Tensor:
+    far = xt.abs(1 - z) > 0.25
+    apart, near = _apart(1 - z, far)
+    return xt.where(far, xt.log(xt.where(far, z, 1)) / apart, series(near, _OF_SPENCE))
+
+
+@library(FLOATING, z=_of_spence)
 def spence(z: Operand, /) -> Tensor:
     """Return the dilogarithm, the integral of log(t) / (1 - t) from 1 to z."""
     ...

@@ -114,21 +114,24 @@ _OF_SINC = tuple((-1) ** k * pi ** (2 * k) * 2 * k / factorial(2 * k + 1) for k 
 
 def _exprel_slope(x: Tensor) -> Tensor:
     far = xt.abs(x) > 1
-    apart = xt.where(far, x, 1)
-    return xt.where(far, (xt.exp(apart) - exprel(apart)) / apart, series(xt.where(far, 0, x), _OF_EXPREL))
+    below, above = xt.where(x < -1, x, -1), xt.where(x > 1, x, 1)  # where nothing overflows, and no digits are lost
+    falling, rising = (xt.exp(below) - exprel(below)) / below, exprel(above) * (1 - 1 / above) + 1 / above
+    return xt.where(far, xt.where(x > 0, rising, falling), series(xt.where(far, 0, x), _OF_EXPREL))
 
 
 @composed(x=_exprel_slope)
 def exprel(x: Any, /) -> Tensor:
     """Return (exp(x) - 1) / x of each element, 1 at 0."""
-    rise = xt.expm1(x) / _one_at(x, 0)
+    large = x > 8  # by two factors, as their product overflows later
+    half = xt.expm1(xt.where(large, 0.5 * x, x))
+    rise = half / _one_at(x, 0) * xt.where(large, half + 2, 1)
     return xt.where(x == 0, 1, xt.where(x == inf, inf, rise))
 
 
 def _sinc_slope(x: Tensor) -> Tensor:
     far = xt.abs(x) > 0.25
     apart, near = xt.where(far, x, 1), xt.where(far, 0, x)
-    return xt.where(far, (_cos_pi(apart) - sinc(apart)) / apart, near * series(near * near, _OF_SINC))
+    return xt.where(far, (cos_pi(apart) - sinc(apart)) / apart, near * series(near * near, _OF_SINC))
 
 
 def _turn(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +140,8 @@ def _turn(x: Tensor) -> tuple[Tensor, Tensor]:
     return x - whole, 1 - 2 * xt.abs(xt.remainder(whole, 2))
 
 
-def _cos_pi(x: Tensor) -> Tensor:
+def cos_pi(x: Tensor) -> Tensor:
+    """Return cos(pi x)."""
     part, sign = _turn(x)
     return sign * xt.cos(pi * part)
 
@@ -226,20 +230,16 @@ def huber(delta: Any, r: Any, /) -> Tensor:
 
 
 def _of_delta(delta: Tensor, r: Tensor) -> Tensor:
-    part = r / _one_at(delta, 0)
-    return xt.where(delta == 0, xt.abs(r), delta * (2 * _root1pm1(part * part) - part * part / xt.hypot(1.0, part)))
-
-
-def _root1pm1(x: Tensor) -> Tensor:
-    """Return sqrt(1 + x) - 1, with all digits of small x."""
-    return xt.expm1(0.5 * xt.log1p(x))
+    size = _one_at(xt.hypot(delta, r), 0)
+    rest = r * (r / (size + xt.abs(delta)))  # size - delta, with all digits
+    return xt.where(delta == 0, xt.abs(r), rest * (rest / size))
 
 
 @composed(delta=_of_delta, r=lambda delta, r: xt.where(delta == 0, 0, delta * r / _one_at(xt.hypot(delta, r), 0)))
 def pseudo_huber(delta: Any, r: Any, /) -> Tensor:
     """Return delta**2 (sqrt(1 + (r / delta)**2) - 1), 0 where delta is 0 and inf where it is negative."""
-    part = r / _one_at(delta, 0)
-    found = delta * delta * _root1pm1(part * part)
+    share = r / (_one_at(xt.hypot(delta, r), 0) + xt.abs(delta))
+    found = delta * r * xt.where(xt.isinf(r) & xt.isfinite(delta), xt.sign(r), share)
     return xt.where(delta < 0, inf, xt.where((delta == 0) | (r == 0), 0, found))
 
 

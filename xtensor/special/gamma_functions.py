@@ -12,6 +12,7 @@ from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor
 from .declare import by_library, composed, floats, library, unknown
+from .formulas import cos_pi, sinc
 
 __all__ = [
     "beta",
@@ -55,9 +56,19 @@ def gammasgn(x: Operand, /) -> Tensor:
     ...
 
 
-@library(FLOATING, x=lambda x, y: -y * xt.special.psi(x))
+def _of_rgamma(x: Tensor, y: Tensor) -> Tensor:
+    """By reflection where gamma has poles: of real numbers below 1/2."""
+    if x.dtype.kind == "c":
+        return -y * xt.special.psi(x)
+    low = x < 0.5
+    turned, above = xt.where(low, 1 - x, 1), xt.where(low, 1, x)
+    slope = cos_pi(x) - xt.special.psi(turned) * x * sinc(x)
+    return xt.where(low, xt.special.gamma(turned) * slope, -y * xt.special.psi(above))
+
+
+@library(FLOATING, x=_of_rgamma)
 def rgamma(x: Operand, /) -> Tensor:
-    """Return 1 / gamma(x) of each element; at integers from 0 down, where it is 0, the derivative is NaN."""
+    """Return 1 / gamma(x) of each element."""
     ...
 
 

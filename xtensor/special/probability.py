@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import pi
+from math import pi, prod
 
 from ..autograd.rules import xt
+from ..nn.activations import series
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
 from .declare import ROOT_2_PI, ROOT_PI, library
@@ -49,7 +50,18 @@ def erfc(x: Operand, /) -> Tensor:
     ...
 
 
-@library(x=lambda x, y: 2 * x * y - 2 / ROOT_PI)
+# The derivatives of erfcx and dawsn far from 0, where two terms cancel: coefficients of x**-2, x**-4 and so on.
+_OF_DAWSN = tuple(-prod(range(1, 2 * k, 2)) / 2**k for k in range(1, 24))
+_OF_ERFCX = tuple((-1) ** k * 2 / ROOT_PI * one for k, one in enumerate(_OF_DAWSN))
+
+
+def _or_series(near: Tensor, x: Tensor, far: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+    """Return a derivative, where x is far as a series in 1 / x**2 without its first term."""
+    inverse = 1 / xt.square(xt.where(far, x, 8))
+    return xt.where(far, inverse * series(inverse, coefficients), near)
+
+
+@library(x=lambda x, y: _or_series(2 * x * y - 2 / ROOT_PI, x, x > 8, _OF_ERFCX))
 def erfcx(x: Operand, /) -> Tensor:
     """Return exp(x**2) erfc(x) of each element."""
     ...
@@ -73,7 +85,7 @@ def erfcinv(x: Operand, /) -> Tensor:
     ...
 
 
-@library(x=lambda x, y: 1 - 2 * x * y)
+@library(x=lambda x, y: _or_series(1 - 2 * x * y, x, xt.abs(x) > 8, _OF_DAWSN))
 def dawsn(x: Operand, /) -> Tensor:
     """Return Dawson's integral of each element, exp(-x**2) times the integral of exp(t**2) from 0 to x."""
     ...

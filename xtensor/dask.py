@@ -1,8 +1,8 @@
 """Dask's arrays over tensors, loaded by `import xtensor.dask` or as Dask's backend of the name "xtensor".
 
-Chunks stay tensors by NumPy's protocols alone (xtensor.numpy). Here is what Dask asks of a library besides them: arrays
-made as tensors, percentiles, how much memory a chunk takes, and that a task computes what it returns. Workers load this
-module with the first task that was made under it.
+Chunks stay tensors through NumPy's protocols alone (xtensor.numpy). This file has what Dask asks of a library besides
+these: arrays made as tensors, percentiles, how much memory a chunk takes, and tasks that compute what they return.
+Workers load this module with the first task that was made under it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["Backend", "BitGenerator", "Computed", "optimize"]
 class Computed:
     """A task's function, which computes the tensors that it returns.
 
-    A tensor that waits keeps the blocks it is made from alive, which the scheduler takes for freed, and leaves its work
-    to whoever asks.
+    A pending tensor would keep alive the blocks that it is made from, which the scheduler takes to be freed, and would
+    leave its work to whichever task reads it.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -47,8 +47,8 @@ class Computed:
 def optimize(graph: Any, keys: Any, **given: Any) -> Any:
     """Return a graph as Dask optimizes it, with each task computing what it returns.
 
-    Steps that Dask has put into one task are still recorded together. This is Dask's setting `array_optimize` once the
-    module is loaded, unless one is set.
+    Steps that Dask has put into one task are still recorded together. This becomes Dask's setting `array_optimize` when
+    the module is loaded, unless that is already set.
     """
     tasks = convert_legacy_graph(ensure_dict(optimization.optimize(graph, keys, **given)))
     return {key: _computing(task) for key, task in tasks.items()}
@@ -64,15 +64,15 @@ def _computing(task: Any) -> Any:
 
 
 class BitGenerator(numpy.random.PCG64):
-    """NumPy's own. Dask draws from the `random.default_rng` of the library that this class stands in."""
+    """NumPy's PCG64. Dask draws from the `random.default_rng` of the library whose module this class is in."""
 
 
 class Backend(ArrayBackendEntrypoint):  # type: ignore[misc]
-    """What Dask's creation functions make under `dask.config.set({"array.backend": "xtensor"})`."""
+    """Dask's creation functions under `dask.config.set({"array.backend": "xtensor"})`."""
 
     @classmethod
     def to_backend_dispatch(cls) -> Callable[..., Tensor]:
-        """Return the function that makes a tensor of a chunk."""
+        """Return the function that makes a tensor from a chunk."""
         return asarray
 
     @staticmethod
@@ -82,12 +82,12 @@ class Backend(ArrayBackendEntrypoint):  # type: ignore[misc]
 
     @property
     def default_bit_generator(self) -> type[BitGenerator]:
-        """The source of `dask.array.random`'s numbers."""
+        """The source of the numbers of `dask.array.random`."""
         return BitGenerator
 
     @property
     def RandomState(self) -> Any:  # noqa: N802
-        """Refuse: NumPy's old generators are not among xtensor's."""
+        """Raise an error: xtensor does not have NumPy's legacy generators."""
         raise NotImplementedError("dask.array.random: with xtensor use dask.array.random.default_rng(seed)")
 
 

@@ -1,6 +1,7 @@
 """What `python -m xtensor doctor` says: what is installed here, and what makes xtensor slower than it could be.
 
-Each check is a function that returns a finding, or None where all is well; `CHECKS` has them in the order shown.
+Each check is a function that returns a finding, or None if there is nothing to report; `CHECKS` lists them in the order
+in which they are shown.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LIMITS |= {"MKL_NUM_THREADS": "MKL", "VECLIB_MAXIMUM_THREADS": "Accelerate"}
 
 
 class Finding(NamedTuple):
-    """Something that is slow here: what it is, what it costs, and what to do about it."""
+    """Something that makes xtensor slow here: what it is, what it costs, and what to do about it."""
 
     what: str
     why: str
@@ -53,7 +54,7 @@ class Finding(NamedTuple):
 
 
 def installed(*names: str) -> str:
-    """Return the version of the first distribution that is installed, without importing it."""
+    """Return the version of the first of these distributions that is installed, without importing it."""
     for name in names:
         try:
             return version(name)
@@ -63,7 +64,7 @@ def installed(*names: str) -> str:
 
 
 def findings() -> list[Finding]:
-    """Return what is slow here, in the order of CHECKS."""
+    """Return the findings about this machine, in the order of CHECKS."""
     return [finding for check in CHECKS if (finding := check()) is not None]
 
 
@@ -71,7 +72,7 @@ def findings() -> list[Finding]:
 
 
 def facts() -> list[tuple[str, str]]:
-    """Return what is installed and what the machine has, as names and words."""
+    """Return what is installed and what the machine has, as pairs of a name and a description."""
     return [
         ("xtensor", xt.__version__),
         ("Python", f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}"),
@@ -119,7 +120,7 @@ def _folder() -> Path | None:
 
 
 def no_compiler() -> Finding | None:
-    """Machine code cannot be made."""
+    """Report that machine code cannot be made."""
     if host() is not None:
         return None
     costs = "NumPy's functions run on blocks that fit the cache instead of one loop of machine code"
@@ -135,7 +136,7 @@ def no_compiler() -> Finding | None:
 
 
 def narrow_vectors() -> Finding | None:
-    """Vectors are half as long as those of current server processors."""
+    """Report vectors half as long as those of current server processors."""
     here = host()
     if here is None or not here.triple.startswith("x86") or here.vector_bytes >= 64:
         return None
@@ -146,7 +147,7 @@ def narrow_vectors() -> Finding | None:
 
 
 def held_back() -> Finding | None:
-    """A variable has a library use less than the processor has."""
+    """Report a variable that makes a library use less than the processor has."""
     found = [name for name in HOLDS_BACK if os.environ.get(name)]
     if not found:
         return None
@@ -157,7 +158,7 @@ def held_back() -> Finding | None:
 
 
 def old_blas_kernels() -> Finding | None:
-    """OpenBLAS took the processor for an older one by itself."""
+    """Report that OpenBLAS on its own took the processor for an older one."""
     core = blas.core_name()
     if core not in OLD_CORES or os.environ.get("OPENBLAS_CORETYPE") or host() is None:
         return None
@@ -167,7 +168,7 @@ def old_blas_kernels() -> Finding | None:
 
 
 def plain_blas() -> Finding | None:
-    """NumPy was built with the reference BLAS, or with none."""
+    """Report a NumPy that was built with the reference BLAS, or with none."""
     name = _blas_built_in().lower()
     if name not in ("blas", "cblas", "netlib", "refblas", "none", "") or blas.core_name() is not None:
         return None
@@ -179,7 +180,7 @@ def plain_blas() -> Finding | None:
 
 
 def few_threads() -> Finding | None:
-    """Fewer threads are used than there are processors, or there is one processor alone."""
+    """Report fewer threads than processors, or a single processor."""
     there, used = os.cpu_count() or 1, threads.count()
     products = blas.thread_count()
     if there == 1:
@@ -196,7 +197,7 @@ def few_threads() -> Finding | None:
 
 
 def no_cache() -> Finding | None:
-    """Compiled kernels are not kept."""
+    """Report that compiled kernels are not kept."""
     given = settings().cache_dir
     if host() is None or _folder() is not None:
         return None
@@ -209,7 +210,7 @@ def no_cache() -> Finding | None:
 
 
 def no_bytecode() -> Finding | None:
-    """Python compiles the package's source at every start."""
+    """Report that Python compiles the package's source at every start."""
     if not sys.dont_write_bytecode or _has_bytecode():
         return None
     what = "Python writes no bytecode (PYTHONDONTWRITEBYTECODE, or -B), and there is none of xtensor"
@@ -225,7 +226,7 @@ def _has_bytecode() -> bool:
 
 
 def slow_settings() -> Finding | None:
-    """Settings that are for trying things out."""
+    """Report settings that are meant for experiments."""
     now = settings()
     meant = {"lazy": "auto", "engine": "auto", "gradients": "asked", "show": ""}
     found = {name: getattr(now, name) for name, usual in meant.items() if getattr(now, name) not in (usual, "llvm")}
@@ -237,7 +238,7 @@ def slow_settings() -> Finding | None:
 
 
 def debugging() -> Finding | None:
-    """Python itself runs in a mode that costs time."""
+    """Report that Python itself runs in a mode that costs time."""
     modes = {"-X dev": sys.flags.dev_mode, "a debug build": hasattr(sys, "gettotalrefcount")}
     modes |= {
         "a tracer": sys.gettrace() is not None,
@@ -251,7 +252,7 @@ def debugging() -> Finding | None:
 
 
 def unused_gpu() -> Finding | None:
-    """There is a GPU that cannot be used."""
+    """Report a GPU that cannot be used."""
     if len(devices()) > 1:
         return None
     why = "arrays stay on the CPU"
@@ -272,7 +273,7 @@ def _has_nvidia() -> bool:
 
 
 def busy_machine() -> Finding | None:
-    """Other programs take the processors."""
+    """Report other programs that occupy the processors."""
     try:
         load, there = os.getloadavg()[0], os.cpu_count() or 1
     except (AttributeError, OSError):  # Windows tells no load

@@ -41,12 +41,12 @@ FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 
 def html_of(sketches: Sequence[Sketch], text: str) -> str:
-    """Return sketches as HTML, and a text below them that can be unfolded."""
+    """Return sketches as HTML, with a text below them that can be unfolded."""
     return page_of(svg_of(sketches), text)
 
 
 def page_of(picture: str, text: str) -> str:
-    """Return an SVG as HTML, and a text below it that can be unfolded."""
+    """Return an SVG as HTML, with a text below it that can be unfolded."""
     picture = f'<div style="overflow-x:auto">{picture}</div>'
     return f"<div>{picture}<details><summary>as text</summary><pre>{escape(text)}</pre></details></div>"
 

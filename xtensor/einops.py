@@ -11,7 +11,7 @@ from .tensor.face import Tensor
 
 
 class Backend(AbstractBackend):  # type: ignore[misc]  # einops is optional, and has no types where it is missing
-    """What einops asks of a library; einops finds it among the subclasses of its base."""
+    """The backend that einops finds among the subclasses of its base class."""
 
     framework_name = "xtensor"
 

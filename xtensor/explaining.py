@@ -17,10 +17,10 @@ __all__ = ["CacheInfo", "Explanation", "cache_info", "explain", "named"]
 
 
 class Explanation(str):
-    """What `explain` found out; it prints as it reads, and notebooks show it as a picture.
+    """The result of `explain`: a string that prints as text, and that notebooks show as a picture.
 
-    In the picture kernels are boxes with their steps inside; values are between them: blue ones are given, green ones
-    kept, grey ones between, with a dashed border where they never reach memory.
+    In the picture, kernels are boxes with their steps inside, and values are shown between them: inputs in blue, kept
+    values in green, intermediate values in grey, with a dashed border if they never reach memory.
     """
 
     __slots__ = ("_sketches",)
@@ -36,7 +36,7 @@ class Explanation(str):
         return str(self)
 
     def to_dot(self) -> str:
-        """Return the picture's graph as text for Graphviz."""
+        """Return the graph of the picture as text for Graphviz."""
         from .drawing import dot_of
 
         return dot_of(self._sketches)
@@ -53,13 +53,13 @@ class Explanation(str):
 
 
 def explain(*tensors: Tensor | Fused[..., Any], ir: bool = False) -> Explanation:
-    """Return how the values of these tensors will be computed, without computing them, or what a fused function does.
+    """Return how the values of tensors will be computed, without computing them, or what a fused function does.
 
-    For pending ones: the graph, the kernels it is cut into, the engine that will run each and why. With `ir=True`
-    also the LLVM IR of generated code, which is compiled for that and kept, or the CUDA C++, which is not. For
-    evaluated ones: layout and memory. For a function under `fuse`, given alone: each kind of arguments that it was
-    called with, and why it is called plainly or the schedule that runs.
-    Raises TypeError for anything that is neither.
+    For pending tensors: the graph, the kernels it is cut into, the engine that will run each kernel, and why. With
+    `ir=True` also the LLVM IR of generated code, which is compiled for this and kept, or the CUDA C++, which is not
+    compiled. For evaluated tensors: layout and memory. For a single function made by `fuse`: each kind of arguments
+    that it was called with, and either why calls of that kind are plain or the schedule that they run.
+    Raises TypeError for anything else.
 
     >>> xt.explain(xt.exp(x) * 2.0)
     """
@@ -80,12 +80,12 @@ _NAME = re.compile(r"[^\W\d][\w./-]*")
 
 
 def named(x: Tensor, name: str, /) -> Tensor:
-    """Give a tensor a name by which `explain` and XTENSOR_SHOW call its value; return that tensor.
+    """Give a tensor a name by which `explain` and XTENSOR_SHOW call its value, and return the tensor.
 
-    The name is %name there; of several values with one name the others are %name_2 and so on. It is the tensor's,
-    not that of views or results made from it, and stays when its values are computed. Raises TypeError for anything
-    but a tensor and a string, ValueError for a name that does not begin with a letter or underscore or holds other
-    characters than letters, digits, `_`, `.`, `/` and `-`.
+    There it is shown as %name; if several values have the same name, the others are %name_2 and so on. The name belongs
+    to this tensor, not to views or results made from it, and stays when its values are computed. Raises TypeError for
+    anything but a tensor and a string, ValueError for a name that does not begin with a letter or underscore, or that
+    contains characters other than letters, digits, `_`, `.`, `/` and `-`.
     """
     if not isinstance(x, Tensor):
         raise TypeError(expected("named", "x", "be a tensor", type(x).__name__))
@@ -100,13 +100,13 @@ def named(x: Tensor, name: str, /) -> Tensor:
 
 
 class CacheInfo(NamedTuple):
-    """What the cache of generated kernels holds and has done since the start of the process.
+    """Contents and statistics of the cache of generated kernels since the start of the process.
 
-    kernels: held in memory now.
-    compiled: made by LLVM or NVRTC. loaded: found on disk, made by an earlier process.
-    improved: of both, those that took the place of code made with less care, in the background.
-    hits: asked for and found in memory; launches that skip the question are not counted.
-    seconds: spent in the foreground generating, compiling, loading and linking.
+    kernels: how many are in memory now.
+    compiled: how many were made by LLVM or NVRTC. loaded: how many were found on disk, made by an earlier process.
+    improved: how many of both replaced less optimised code, in the background.
+    hits: how many requests found a kernel in memory; launches that need no lookup are not counted.
+    seconds: time spent in the foreground generating, compiling, loading and linking.
     """
 
     kernels: int
@@ -118,7 +118,7 @@ class CacheInfo(NamedTuple):
 
 
 def cache_info() -> CacheInfo:
-    """Return what the cache of generated kernels holds and has done."""
+    """Return contents and statistics of the cache of generated kernels."""
     from .codegen.cpu import compile
     from .codegen.cuda import nvrtc as cuda_build
 

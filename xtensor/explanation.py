@@ -20,7 +20,7 @@ from .tensor.face import Tensor
 
 
 def explanation(tensors: Sequence[Tensor], ir: bool) -> tuple[str, tuple[Sketch, ...]]:
-    """Return the text for some tensors, with the generated code where `ir` is true, and sketches of the same."""
+    """Return the explanation of some tensors as text, with the generated code if `ir` is true, and as sketches."""
     limits = settings()
     with run.turn():  # so that nobody evaluates the graph while it is looked at
         items = [_evaluated(x) for x in tensors if _pending(x) is None]

@@ -1,8 +1,8 @@
 """`xt.memory`: see, trim and limit the memory the CPU keeps for its next results.
 
-Results are written into blocks that were used before, because fresh pages cost more than the arithmetic. Arrays of
-less than 64 KiB and the memory of CUDA devices, which CuPy pools, are not counted here. Of results of NumPy's own
-functions, of 1 MiB at most, up to 8 MiB are kept as well; they are trimmed and limited with the others, not counted.
+Results are written into blocks that were used before, because fresh pages cost more than the arithmetic. Not counted
+here are arrays of less than 64 KiB and the memory of CUDA devices, which CuPy pools. Up to 8 MiB of memory from results
+of NumPy's own functions, each of 1 MiB at most, are kept as well: trimmed and limited with the others, but not counted.
 
 >>> xt.memory.stats().idle
 33554432
@@ -19,17 +19,17 @@ __all__ = ["Stats", "set_limit", "stats", "trim"]
 
 
 def stats() -> Stats:
-    """Return the bytes in use, idle, at the peak and at most idle, and how many requests were served from idle ones."""
+    """Return the bytes in use, idle, at the peak, the limit of idle bytes, and how many requests idle blocks served."""
     return POOL.stats()
 
 
 def trim() -> int:
-    """Give all idle memory back to the system; returns how many bytes."""
+    """Give all idle memory back to the system, and return how many bytes that was."""
     return POOL.trim()
 
 
 def set_limit(nbytes: int | None) -> None:
-    """Keep at most `nbytes` bytes idle; 0 keeps none, None a quarter of the memory of the machine or its container.
+    """Keep at most `nbytes` idle bytes; 0 keeps none, None a quarter of the memory of the machine or its container.
 
     Raises ValueError for anything else.
     """

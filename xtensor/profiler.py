@@ -17,22 +17,22 @@ LETTERS, LINES = 60, 40
 
 
 class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() as found:`
-    """Take down what is computed inside a `with` block, by all threads: kernels, library calls, preparing and waits.
+    """Record what is computed inside a `with` block, by all threads: kernels, library calls, preparation and waits.
 
-    `print(found)` is a table, the longest first; notebooks show a timeline above it, each thread in a row of its own.
-    `found.entries` has everything in order as named tuples: kind ("kernel", "library", "prepare", "wait"), by, names,
-    nbytes, began, seconds, thread, line and failure.
+    `print(found)` prints a table, the longest entries first; notebooks show a timeline above it, with one row per
+    thread. `found.entries` has all entries in order as named tuples: kind ("kernel", "library", "prepare", "wait"), by,
+    names, nbytes, began, seconds, thread, line and failure.
 
-    Machine code that runs several kernels in one call is one entry that names them all. What was recorded before the
-    block counts where it is computed inside, and what is still pending at its end does not. The bytes of kernels are
-    those that `explain` counts, those of a library's function all arrays that it is given and gives. What `zeros`,
-    `arange` and `linspace` make is not taken down. Profiles nest. While one is open, in any thread, small calls take
-    the long way to the library, which costs some microseconds each, between the entries.
+    Machine code that runs several kernels in one call is one entry with all their names. Work that was recorded before
+    the block counts if it is computed inside; work that is still pending at its end does not. The bytes of a kernel are
+    those that `explain` counts; the bytes of a library call are those of all arrays that it reads and returns. The
+    results of `zeros`, `arange` and `linspace` are not recorded. Profiles can be nested. While one is open, in any
+    thread, small calls take the slow path to the library, which costs some microseconds each, between the entries.
 
-    On a CUDA device the time of a kernel or a library call is the host's, which launches it and goes on; what the
-    device needs longer shows as a wait, where values are copied to the host.
+    On a CUDA device the time of a kernel or a library call is the host's, which launches it and continues; the rest of
+    the device's time shows up as a wait, where values are copied to the host.
 
-    Raises RuntimeError where it is entered twice.
+    Raises RuntimeError if it is entered twice.
 
     >>> with xt.profile() as found:
     ...     total = float(xt.sum(xt.exp(x) * y))
@@ -61,12 +61,12 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
 
     @property
     def seconds(self) -> float:
-        """How long the block took, or has taken so far."""
+        """How many seconds the block took, or has taken so far."""
         return (self._ended or perf_counter()) - self._began if self._began else 0.0
 
     @property
     def began(self) -> float:
-        """When the block was entered, as `time.perf_counter` counts."""
+        """When the block was entered, on the clock of `time.perf_counter`."""
         return self._began
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
         return str(self)
 
     def title(self) -> str:
-        """Return what the block took, and what of that was spent on each kind of work."""
+        """Return how long the block took, and how much of that each kind of work took."""
         parts = [_spent(self.entries, *one) for one in _KINDS if any(entry.kind == one[0] for entry in self.entries)]
         what = ", ".join(parts) or "nothing was computed; what is pending is computed when somebody asks for it"
         threads, moved = len({entry.thread for entry in self.entries}), sum([entry.nbytes for entry in self.entries])
@@ -121,12 +121,12 @@ def _time(seconds: float) -> str:
 
 
 class Line(NamedTuple):
-    """Entries that differ in their times alone."""
+    """Entries that differ only in their times."""
 
     entries: Sequence[Entry]
 
     def cells(self) -> tuple[str, ...]:
-        """Return the line of the table."""
+        """Return the cells of the table's line."""
         first, count = self.entries[0], len(self.entries)
         seconds, nbytes = sum([one.seconds for one in self.entries]), sum([one.nbytes for one in self.entries])
         speed = f"{nbytes / seconds / 1e9:.1f}" if nbytes and seconds else ""
@@ -141,7 +141,7 @@ _TO_THE_RIGHT = 4
 
 
 def table_of(entries: Iterable[Entry]) -> list[str]:
-    """Return entries as lines of a table, those that are alike together, the longest first."""
+    """Return the lines of a table of entries: equal ones on one line, the longest first."""
     alike: dict[tuple[object, ...], list[Entry]] = {}
     for entry in entries:
         alike.setdefault((entry.kind, entry.by, entry.names, entry.line, entry.failure), []).append(entry)

@@ -36,9 +36,9 @@ Size = int | tuple[int, ...] | None
 def default_rng(seed: Any = None, *, device: DeviceLike = None) -> Generator:
     """Return a Generator.
 
-    seed: what numpy.random.default_rng takes (None for one from the system), a numpy.random.Generator to go on with,
-    or a Generator, which is returned as it is. device: where tensors are made; None for the `device` option. Raises
-    TypeError and ValueError as NumPy does. Source: numpy.random.default_rng.
+    seed: what numpy.random.default_rng takes (None for a seed from the system), a numpy.random.Generator whose stream
+    is continued, or a Generator, which is returned unchanged. device: where tensors are made; None for the `device`
+    option. Raises TypeError and ValueError as NumPy does. Source: numpy.random.default_rng.
     """
     if isinstance(seed, Generator):
         return seed
@@ -63,11 +63,11 @@ class _Again:
 class Generator:
     """A source of random numbers.
 
-    Each method draws what the method of numpy.random.Generator of that name draws, in the same order, takes the same
-    arguments, where parameters may be tensors, and `dtype`. Results are tensors, 0-d ones where no size is given.
-    Gradients go back to the parameters of `normal`, `lognormal`, `laplace`, `logistic`, `gumbel`, `uniform` and
-    `exponential` (reparameterisation); to those of other methods, and to what is permuted or chosen from, going back
-    raises NotImplementedError.
+    Each method draws the same numbers, in the same order, as the method of numpy.random.Generator with its name. It
+    takes the same arguments, where parameters may be tensors, and `dtype`. Results are tensors, 0-d if no size is
+    given. Gradients reach the parameters of `normal`, `lognormal`, `laplace`, `logistic`, `gumbel`, `uniform` and
+    `exponential` (reparameterisation); for the parameters of other methods, and for what is permuted or chosen from,
+    going back raises NotImplementedError.
 
     native: the numpy.random.Generator behind it, for distributions that have no method here.
     device: where its tensors are.
@@ -86,7 +86,7 @@ class Generator:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The state of the stream, as a dict; assigning one that was read before goes back to that point."""
+        """The state of the stream, as a dict; assign a state that was read before to return to that point."""
         return self.native.bit_generator.state
 
     @state.setter
@@ -95,35 +95,35 @@ class Generator:
         self.native.bit_generator.state = state
 
     def spawn(self, n_children: int) -> list[Generator]:
-        """Return generators with streams of their own, independent of this one's: one for each thread, say."""
+        """Return `n_children` generators with independent streams of their own: one for each thread, for instance."""
         refuse_capture("spawn")
         return [Generator(child, self.device) for child in self.native.spawn(n_children)]
 
     # ---- the uniform and the normal distribution
 
     def random(self, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers evenly spread over [0, 1); of float32, drawn as such."""
+        """Return uniform numbers in [0, 1); float32 ones are drawn in that dtype."""
         if _floating(dtype, "random") == float16:  # of the bits that it has: rounding comes to 1
             wide = self._standard("random", size, float32)
             return cast(Tensor, xt.astype(xt.floor(wide * 2048) / 2048, float16))
         return self._standard("random", size, dtype)
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers evenly spread over [low, high), drawn in float64 and rounded to the dtype."""
+        """Return uniform numbers in [low, high), drawn in float64 and rounded to the dtype."""
         return self._rounded("uniform", (low, high), size, dtype)
 
     def standard_normal(self, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return normal numbers of mean 0 and deviation 1; of float32, drawn as such."""
+        """Return normal numbers of mean 0 and standard deviation 1; float32 ones are drawn in that dtype."""
         return self._standard("standard_normal", size, dtype)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return normal numbers of mean loc and deviation scale, drawn in float64 and rounded to the dtype."""
+        """Return normal numbers of mean loc and standard deviation scale, drawn in float64 and rounded to the dtype."""
         return self._rounded("normal", (loc, scale), size, dtype)
 
     # ---- other distributions
 
     def standard_exponential(self, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return exponentially distributed numbers of mean 1; of float32, drawn as such."""
+        """Return exponentially distributed numbers of mean 1; float32 ones are drawn in that dtype."""
         return self._standard("standard_exponential", size, dtype)
 
     def exponential(self, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
@@ -147,7 +147,7 @@ class Generator:
         return self._rounded("logistic", (loc, scale), size, dtype)
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of Gumbel's distribution of largest values, drawn in float64 and rounded to the dtype."""
+        """Return numbers from Gumbel's distribution of largest values, drawn in float64 and rounded to the dtype."""
         return self._rounded("gumbel", (loc, scale), size, dtype)
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
@@ -159,7 +159,7 @@ class Generator:
         return self._rounded("triangular", (left, mode, right), size, dtype)
 
     def standard_t(self, df: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of Student's distribution of df degrees of freedom, rounded to the dtype."""
+        """Return numbers from Student's distribution with df degrees of freedom, rounded to the dtype."""
         return self._rounded("standard_t", (df,), size, dtype)
 
     def chisquare(self, df: Any, size: Size = None, dtype: Any = None) -> Tensor:
@@ -167,7 +167,7 @@ class Generator:
         return self._rounded("chisquare", (df,), size, dtype)
 
     def dirichlet(self, alpha: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return shares (..., k) that sum to 1 for weights alpha (k,), drawn in float64 and rounded to the dtype."""
+        """Return vectors (..., k) that sum to 1, for weights alpha (k,), drawn in float64 and rounded to the dtype."""
         return self._rounded("dirichlet", (alpha,), size, dtype)
 
     def multivariate_normal(self, mean: Any, cov: Any, size: Size = None, dtype: Any = None) -> Tensor:
@@ -179,7 +179,7 @@ class Generator:
         return self._counted("multinomial", (n, pvals), size, dtype)
 
     def geometric(self, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return which trial is the first to succeed with probability p, as int64 or another dtype."""
+        """Return the number of the first trial that succeeds, with probability p each, as int64 or another dtype."""
         return self._counted("geometric", (p,), size, dtype)
 
     def poisson(self, lam: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
@@ -187,30 +187,30 @@ class Generator:
         return self._counted("poisson", (lam,), size, dtype)
 
     def binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return how many of n trials succeed that each do so with probability p, as int64 or another dtype."""
+        """Return how many of n trials succeed, with probability p each, as int64 or another dtype."""
         return self._counted("binomial", (n, p), size, dtype)
 
     def standard_gamma(self, shape: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return gamma distributed numbers of scale 1; of float32, drawn as such."""
+        """Return gamma distributed numbers of scale 1; float32 ones are drawn in that dtype."""
         wanted, given = _floating(dtype, "standard_gamma"), _plain(shape)
         own: Any = np.float32 if wanted == float32 else np.float64
         found = self._drawn(lambda: self.native.standard_gamma(given, size, own), wanted)
         return _with_gradient(found, "standard_gamma", (shape,))
 
     def standard_cauchy(self, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of Cauchy's distribution, rounded to the dtype."""
+        """Return numbers from Cauchy's distribution, rounded to the dtype."""
         return self._rounded("standard_cauchy", (), size, dtype)
 
     def rayleigh(self, scale: Any = 1.0, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return lengths of vectors of two normal numbers of deviation `scale`, rounded to the dtype."""
+        """Return lengths of vectors of two normal numbers of standard deviation `scale`, rounded to the dtype."""
         return self._rounded("rayleigh", (scale,), size, dtype)
 
     def weibull(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of Weibull's distribution of shape a, rounded to the dtype."""
+        """Return numbers from Weibull's distribution with shape a, rounded to the dtype."""
         return self._rounded("weibull", (a,), size, dtype)
 
     def pareto(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of the second Pareto distribution of shape a, rounded to the dtype."""
+        """Return numbers from the second Pareto distribution with shape a, rounded to the dtype."""
         return self._rounded("pareto", (a,), size, dtype)
 
     def power(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
@@ -218,7 +218,7 @@ class Generator:
         return self._rounded("power", (a,), size, dtype)
 
     def wald(self, mean: Any, scale: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return numbers of the inverse normal distribution, rounded to the dtype."""
+        """Return numbers from the inverse normal distribution, rounded to the dtype."""
         return self._rounded("wald", (mean, scale), size, dtype)
 
     def vonmises(self, mu: Any, kappa: Any, size: Size = None, dtype: Any = None) -> Tensor:
@@ -226,27 +226,27 @@ class Generator:
         return self._rounded("vonmises", (mu, kappa), size, dtype)
 
     def f(self, dfnum: Any, dfden: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return ratios of two mean squares of normal numbers, rounded to the dtype."""
+        """Return ratios of two mean squares of normal numbers (the F distribution), rounded to the dtype."""
         return self._rounded("f", (dfnum, dfden), size, dtype)
 
     def noncentral_chisquare(self, df: Any, nonc: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return sums of squares of df normal numbers whose means are not 0, rounded to the dtype."""
+        """Return sums of the squares of df normal numbers whose means are not 0, rounded to the dtype."""
         return self._rounded("noncentral_chisquare", (df, nonc), size, dtype)
 
     def negative_binomial(self, n: Any, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return how many trials fail before n succeed with probability p, as int64 or another dtype."""
+        """Return how many trials fail before n have succeeded, with probability p each, as int64 or another dtype."""
         return self._counted("negative_binomial", (n, p), size, dtype)
 
     def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return how many of nsample drawn from two kinds are of the first, as int64 or another dtype."""
+        """Return how many of nsample items drawn from two kinds are of the first kind, as int64 or another dtype."""
         return self._counted("hypergeometric", (ngood, nbad, nsample), size, dtype)
 
     def zipf(self, a: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return ranks that come with frequencies rank ** -a, as int64 or another dtype."""
+        """Return ranks that occur with frequencies rank ** -a, as int64 or another dtype."""
         return self._counted("zipf", (a,), size, dtype)
 
     def logseries(self, p: Any, size: Size = None, dtype: Any = None) -> Tensor:
-        """Return counts of the logarithmic series distribution, as int64 or another dtype."""
+        """Return counts from the logarithmic series distribution, as int64 or another dtype."""
         return self._counted("logseries", (p,), size, dtype)
 
     def bernoulli(self, p: Any = 0.5, size: Size = None, dtype: Any = None) -> Tensor:
@@ -266,8 +266,9 @@ class Generator:
     def integers(
         self, low: Any, high: Any = None, size: Size = None, dtype: Any = None, endpoint: bool = False
     ) -> Tensor:
-        """Return integers from low up to below high, or up to high if `endpoint`; from 0 up to below low if high is
-        None. dtype: an integer one or bool, drawn as such; None for int64.
+        """Return integers from low up to high, excluded unless `endpoint`; from 0 up to low if high is None.
+
+        dtype: an integer dtype or bool, in which they are drawn; None for int64.
         """
         wanted = np.dtype(np.int64) if dtype is None else canonical(dtype, "integers")
         if wanted.kind not in "iub":
@@ -279,7 +280,7 @@ class Generator:
     def choice(
         self, a: Any, size: Size = None, replace: bool = True, p: Any = None, axis: int = 0, shuffle: bool = True
     ) -> Tensor:
-        """Return elements of a along an axis, or of range(a), each drawn with its probability p, all alike if None."""
+        """Return elements of a along an axis, or of range(a), drawn with probabilities p, or equally likely if None."""
         chosen, weights = _plain(a), None if p is None else _plain(p)
         found = self._drawn(lambda: self.native.choice(chosen, size, replace, weights, axis, shuffle))
         return _with_gradient(found, "choice", (a, p))
@@ -290,12 +291,12 @@ class Generator:
         return _with_gradient(self._drawn(lambda: self.native.permutation(given, axis)), "permutation", (x,))
 
     def permuted(self, x: Any, axis: int | None = None) -> Tensor:
-        """Return a copy of x with the elements of each slice along an axis in a random order of its own."""
+        """Return a copy of x in which the elements of each slice along an axis are in a random order of their own."""
         given = _plain(x)
         return _with_gradient(self._drawn(lambda: self.native.permuted(given, axis=axis)), "permuted", (x,))
 
     def shuffle(self, x: Any, axis: int = 0) -> None:
-        """Bring the slices of x along an axis into random order, in place; x may be a NumPy array or a list, too.
+        """Put the slices of x along an axis in random order, in place; x may also be a NumPy array or a list.
 
         Raises TypeError for anything else.
         """
@@ -375,8 +376,8 @@ _SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
 
 
 def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Tensor:
-    """Return what was drawn with the derivatives of its parameters, where these have any; where none is known, going
-    back says so.
+    """Return what was drawn with the derivatives by its parameters, where these have gradients; where no derivative is
+    known, going back raises an error that says so.
     """
     tensors = tuple([x for x in parameters if type(x) is Tensor])
     steps = steps_of(tensors) if active[0] and tensors else None
@@ -399,7 +400,7 @@ def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Ten
 
 
 def _finite(slope: Any) -> Any:
-    """Return a derivative without what a scale of 0 makes of it."""
+    """Return a derivative with the values that a scale of 0 made infinite or NaN replaced by 0."""
     return xt.where(xt.isfinite(slope), slope, 0.0) if type(slope) is Tensor else slope
 
 

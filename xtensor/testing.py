@@ -22,19 +22,19 @@ def assert_allclose(
     *,
     strict: bool = True,
 ) -> None:
-    """Raise AssertionError unless a tensor's elements are within atol + rtol * abs(desired) of those desired.
+    """Raise AssertionError unless a tensor's elements are within atol + rtol * abs(desired) of those of `desired`.
 
     actual: a tensor of any shape and dtype. desired: a tensor, array, number or nested sequence of the same shape.
-    equal_nan: whether NaN is equal to NaN. err_msg: what is printed besides. strict: whether `actual` must be a tensor,
-    of the dtype that `desired` has if it is a tensor or an array, and on the device of a tensor; without it a
-    number stands for all elements, too. Source: numpy.testing.assert_allclose.
+    equal_nan: whether NaN counts as equal to NaN. err_msg: a text to add to the message. strict: whether `actual` must
+    be a tensor, have the dtype of `desired` if that is a tensor or an array, and be on the device of `desired` if that
+    is a tensor; without it, a number may also stand for all elements. Source: numpy.testing.assert_allclose.
     """
     found, wanted = _natives("assert_allclose", actual, desired, strict)
     numpy.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, equal_nan=equal_nan, err_msg=err_msg)
 
 
 def assert_array_equal(actual: Any, desired: Any, err_msg: str = "", *, strict: bool = True) -> None:
-    """Raise AssertionError unless a tensor's elements are those desired, NaN being equal to NaN.
+    """Raise AssertionError unless a tensor's elements equal those of `desired`; NaN counts as equal to NaN.
 
     actual, desired, err_msg and strict are those of assert_allclose. Source: numpy.testing.assert_array_equal.
     """
@@ -43,7 +43,8 @@ def assert_array_equal(actual: Any, desired: Any, err_msg: str = "", *, strict: 
 
 
 def assert_array_max_ulp(actual: Any, desired: Any, maxulp: int = 1, *, strict: bool = True) -> None:
-    """Raise AssertionError unless a real floating tensor's elements are within so many last places of those desired.
+    """Raise AssertionError unless real floating elements are within maxulp units in the last place of those of
+    `desired`.
 
     actual, desired and strict are those of assert_allclose. Source: numpy.testing.assert_array_max_ulp.
     """
@@ -52,7 +53,7 @@ def assert_array_max_ulp(actual: Any, desired: Any, maxulp: int = 1, *, strict: 
 
 
 def _natives(function: str, actual: Any, desired: Any, strict: bool) -> tuple[Any, Any]:
-    """Return both as NumPy's arrays, on the host and without gradients, after what is to be alike has been compared."""
+    """Return both as NumPy arrays, on the host and without gradients, after checking what `strict` requires."""
     found, wanted = _native(actual), _native(desired)
     if not strict:
         return found, wanted if wanted.ndim else numpy.broadcast_to(wanted, found.shape)

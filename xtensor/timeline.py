@@ -21,7 +21,7 @@ WIDTH, ROW, ENTRIES, MARKS = 720, 40, 2000, 8
 
 
 def svg_of(title: str, entries: Sequence[Entry], began: float, seconds: float) -> str:
-    """Return the timeline of a block that began and took so long."""
+    """Return the timeline of a block that began at `began` and took `seconds` as SVG."""
     drawn = entries[:ENTRIES]
     threads = list(dict.fromkeys([entry.thread for entry in drawn]))
     heading = _wrapped(title) + ([f"the first {ENTRIES} of {len(entries)} entries"] if len(entries) > ENTRIES else [])

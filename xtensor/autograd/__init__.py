@@ -33,7 +33,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what users call when it is asked for: the steps of a tape, which every call is, need none of it."""
+    """Load the functions that users call on first access: the steps of a tape, made by every call, need none of
+    them.
+    """
     if name in ("checking", "direct", "transforms"):
         return _import_module(f".{name}", __name__)
     if name not in __all__ and name != "check_grads":

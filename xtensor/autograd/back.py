@@ -26,8 +26,8 @@ _serial = attrgetter("serial")
 class Way(NamedTuple):
     """What lies between the ends of a tape and the steps whose cotangents are wanted.
 
-    order: the steps to go through, the latest first. useful: the same as a set. others: where the tape leads to
-    something else: steps older than all that are wanted, and beginnings that are not.
+    order: the steps to go through, the latest first. useful: the same steps as a set. others: the other places that the
+    tape leads to: steps older than all wanted ones, and leaves that are not wanted.
     """
 
     order: list[Step]
@@ -38,7 +38,7 @@ class Way(NamedTuple):
 def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
     """Return the way from ends to wanted steps.
 
-    Nothing behind a wanted step counts, another wanted one included: what leads there is told by its own cotangent.
+    Nothing behind a wanted step is visited, not even another wanted step: its own cotangent says what leads there.
     """
     first = min(map(_serial, wanted), default=0)
     found: set[Step] = set()
@@ -72,7 +72,7 @@ def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
 
 
 def walk_back(ends: Iterable[Step], stop: Callable[[Step], bool] | None = None) -> Iterator[Step]:
-    """Yield the steps that ends depend on, those included, once each; nothing behind one where it is to stop."""
+    """Yield the steps that ends depend on, those included, once each; nothing behind a step for which `stop` holds."""
     seen: set[Step] = set()
     stack = list(ends)
     while stack:
@@ -85,23 +85,23 @@ def walk_back(ends: Iterable[Step], stop: Callable[[Step], bool] | None = None) 
 
 
 def leads_elsewhere(outputs: Iterable[Step], leaves: Iterable[Step]) -> bool:
-    """Return whether outputs depend on other beginnings of a tape whose gradients somebody may ask for."""
+    """Return whether outputs depend on other leaves whose gradients may still be asked for."""
     known = set(leaves)
     others = (step for step in walk_back(outputs, known.__contains__) if not step.parents and step not in known)
     return any(not (type(step) is Leaf and step.over) for step in others)
 
 
 def beginnings(step: Step) -> set[Step]:
-    """Return the leaves whose gradients were asked for and that a step depends on."""
+    """Return the leaves that a step depends on and whose gradients were asked for."""
     return {one for one in walk_back([step]) if type(one) is Leaf and one.asked}
 
 
 def go_back(
     seeds: Sequence[tuple[Step, Tensor]], wanted: Collection[Step], *, free: bool = False, way: Way | None = None
 ) -> dict[Step, Tensor]:
-    """Carry cotangents from the ends of the tape back to the wanted steps; return theirs, without those of none.
+    """Carry cotangents from the ends of the tape back to the wanted steps; return those of the steps that have one.
 
-    free: whether the tape is used up on the way. way: that of these ends, if it is known. Raises RuntimeError on a
+    free: whether the tape is used up on the way. way: the way from these ends, if it is known. Raises RuntimeError on a
     tape that was used up, NotImplementedError for a function without a rule.
     """
     order, useful, _ = way or way_back([step for step, _ in seeds], wanted)
@@ -183,7 +183,7 @@ def _is_own(g: Tensor) -> bool:
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:
     """Return a cotangent as a gradient that the user may keep and write to: of full shape, in memory of its own.
 
-    seen: the identities of those given away already.
+    seen: the identities of the cotangents that were already returned.
     """
     if g.shape != step.shape:
         native = None if thin_closed[0] else small(g)

@@ -30,12 +30,13 @@ class _Tolerance(NamedTuple):
 def check_grads(
     f: Function, args: Sequence[Any], order: int = 2, *, eps: float = 1e-6, rtol: float = 1e-5, atol: float = 1e-7
 ) -> None:
-    """Check the gradients of f at args, and theirs, up to derivatives of some order.
+    """Check the gradients of f at args, and the gradients of these, up to derivatives of the given order.
 
-    f: takes floating-point tensors, or trees of them, and returns tensors, of which floating-point ones are checked.
+    f: takes floating-point tensors, or trees of them, and returns tensors, of which the floating-point ones are
+        checked.
     args: a tuple or list of its positional arguments; use float64 or complex128, away from kinks.
-    eps: the step of the central differences: f is called twice for each real number in args, and so are its gradients
-        at higher orders. In float32 take 1e-2, with tolerances of the same size.
+    eps: the step of the central differences: f, and at higher orders its gradients, are called twice for each real
+        number in args. In float32 take 1e-2, with tolerances of the same size.
     rtol, atol: how far a gradient may be off: atol + rtol * its size.
 
     At each order the pullback of a random cotangent is compared with central differences in every entry, and with the
@@ -63,7 +64,7 @@ def check_grads(
 
 
 def _names(f: Function, count: int) -> list[str]:
-    """Return what the first arguments of a function are called."""
+    """Return the names of the first arguments of a function."""
     try:
         parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
@@ -134,7 +135,7 @@ def _differences(call: Function, tensors: list[Tensor], number: int, weights: li
 
 
 def _compare(got: Native, wanted: Native, where: str, tolerance: _Tolerance) -> None:
-    """Raise AssertionError where a gradient is not what the differences say; it shows the entry furthest off."""
+    """Raise AssertionError if a gradient differs from the differences; it shows the entry with the largest error."""
     error = np.abs(got - wanted)
     off = ~(error <= tolerance.atol + tolerance.rtol * np.abs(wanted))
     if not off.any():

@@ -5,7 +5,7 @@
     >>> x.grad
     Tensor([2., 4.], dtype=float64)
 
-Methods and properties of tensors are the functions of this file.
+The gradient methods and properties of tensors call the functions of this file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .tape import OFF, Leaf, Step, begin, step_of, under
 
 
 def require(x: Tensor, wanted: bool) -> None:
-    """Make a tensor a leaf, or a constant; what `x.requires_grad = wanted` does."""
+    """Make a tensor a leaf or a constant, as `x.requires_grad = wanted` does."""
     if not isinstance(wanted, bool):
         raise TypeError(expected("requires_grad", "the value", "be True or False", repr(wanted)))
     step = step_of(x)
@@ -40,7 +40,7 @@ def require(x: Tensor, wanted: bool) -> None:
 
 
 def is_leaf(x: Tensor) -> bool:
-    """Return whether a tensor is a leaf that was asked for, not one of a transform."""
+    """Return whether a tensor is a leaf that the user asked for, not one of a transform."""
     return type(x._step) is Leaf and x._step.asked
 
 
@@ -49,14 +49,14 @@ UNKNOWN = "[gradient] it comes to the gradient of a tensor by other names than `
 
 
 def _tell_of_a_gradient(leaf: Leaf) -> None:
-    """Tell who watches this thread that what a leaf's gradients have added up to is asked for, or changes."""
+    """Tell the capture that watches this thread that a leaf's accumulated gradient is read or changed."""
     capture = watching() if watchers else None
     if capture is not None and leaf.serial < capture.since and leaf not in capture.leaves:
         capture.refuse(UNKNOWN)
 
 
 def grad_of(x: Tensor) -> Tensor | None:
-    """Return what a leaf's gradients have added up to; what `x.grad` gives."""
+    """Return the accumulated gradient of a leaf, as `x.grad` does."""
     leaf = x._step
     if type(leaf) is not Leaf:
         return None
@@ -66,7 +66,7 @@ def grad_of(x: Tensor) -> Tensor | None:
 
 
 def set_grad(x: Tensor, value: Tensor | None) -> None:
-    """Replace what a leaf's gradients have added up to; what `x.grad = value` does."""
+    """Replace the accumulated gradient of a leaf, as `x.grad = value` does."""
     leaf = x._step
     if type(leaf) is not Leaf:
         raise RuntimeError(expected("grad", "x", "be a leaf (set requires_grad first)", "another tensor"))
@@ -78,7 +78,7 @@ def set_grad(x: Tensor, value: Tensor | None) -> None:
 
 
 def backward(x: Tensor, gradient: Any = None, *, retain_graph: bool = False) -> None:
-    """Add the gradient of x, or of its inner product with `gradient`, to `.grad` of every leaf it depends on."""
+    """Add the gradient of x, or of its inner product with `gradient`, to `.grad` of every leaf that x depends on."""
     step = step_of(x)
     must = "depend on a tensor that requires a gradient"
     if step is None:

@@ -25,7 +25,7 @@ from .tape import Leaf, Step, carry, differentiable, now
 
 
 class Write(NamedTuple):
-    """One write: when, of what dtype and where to, and the step of what was written, None for constants."""
+    """One write: when it happened, its dtype and target, and the step of the values written, None for constants."""
 
     serial: int
     dtype: DType
@@ -119,7 +119,7 @@ class History:
 
 
 def written(target: Tensor, step: Step | None) -> None:
-    """Take down that a target's memory was written; `step` is that of the values, None for constants."""
+    """Record that a target's memory was written; `step` is that of the values, None for constants."""
     blob = target.blob
     if blob.constant:
         return
@@ -207,7 +207,7 @@ def _back_to(g: Tensor, layout: Layout, like: Like) -> Tensor:
 
 @differentiable(values=lambda g, layout, like: gathered(g, layout, like.dtype))
 def scattered(values: Tensor, layout: Layout, flat: Like) -> Tensor:
-    """Return a flat array of zeros with values added at the places of a layout, which may repeat."""
+    """Return a flat array of zeros to which values were added at the places of a layout; places may repeat."""
     shape, dtype, device = flat.shape, flat.dtype, flat.device
     if _is_captured(values, layout, dtype):
         return _assigned(_copied(_zeros(shape, flat)), layout, values)

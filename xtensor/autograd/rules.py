@@ -39,7 +39,7 @@ class Pull(NamedTuple):
 
 
 def pull_of(written: Any) -> Pull:
-    """Return a rule as written in a row: a slope of `x` or `y`, or a function that takes `g` first."""
+    """Return the rule that a row gives: a slope, as a function of `x` or `y`, or a function that takes `g` first."""
     takes = _parameters(written) if callable(written) else ()
     asks = tuple(name for name in takes if name not in ("g", "like"))
     return Pull(written, takes, asks, "g" not in takes, "like" in takes)
@@ -57,9 +57,10 @@ def _parameters(function: Any) -> tuple[str, ...]:
 class Rule:
     """The derivative of one function: a Pull for each argument through which a gradient goes.
 
-    places: of elementwise functions, the positions of their operands by name.
-    elementwise: whether operands broadcast, so that a cotangent is summed over what an operand was stretched along.
-    reduction: whether it is one of those, whose rules take a cotangent without axes as the same everywhere.
+    places: for elementwise functions, the positions of their operands by name.
+    elementwise: whether operands broadcast, so that a cotangent is summed over the axes along which an operand was
+    stretched.
+    reduction: whether the function is a reduction; its rules treat a cotangent without axes as the same everywhere.
     view: whether the result shares the argument's memory.
     """
 
@@ -99,7 +100,7 @@ RULES: dict[str, Rule] = {}
 
 
 class Like(NamedTuple):
-    """What a rule may know of an argument for free."""
+    """What a rule can know about an argument without keeping its values."""
 
     shape: Shape
     dtype: DType
@@ -121,7 +122,7 @@ _ones: dict[Any, Tensor] = {}
 
 
 def first_cotangent(like: Tensor) -> Tensor:
-    """Return the cotangent of a scalar itself: 1."""
+    """Return the cotangent of a scalar with respect to itself: 1."""
     key = (like.dtype, like.device)
     found = _ones.get(key)
     begun = found is not None and found._step is not None  # as where every call is written down
@@ -133,7 +134,7 @@ def first_cotangent(like: Tensor) -> Tensor:
 
 
 def times(g: Tensor, slope: Any) -> Tensor | None:
-    """Return a cotangent times the conjugate of a derivative, which is perhaps that derivative itself."""
+    """Return a cotangent times the conjugate of a derivative, which may be that derivative itself."""
     if type(slope) is Tensor:
         dtype = slope.dtype
         if not g.shape and g.dtype is dtype and g is _ones.get((dtype, g.device)) and g._step is None:
@@ -163,7 +164,7 @@ def fit(g: Tensor, dtype: DType, shape: Shape, full: Shape | None) -> Tensor:
 
 
 def sum_to(g: Tensor, full: Shape, target: Shape) -> Tensor:
-    """Return a cotangent of shape `full`, or one that broadcasts to it, summed over what `target` was stretched along.
+    """Return a cotangent whose shape is or broadcasts to `full`, summed over the axes that `target` was stretched on.
 
     The result has a shape that broadcasts to `target`.
     """
@@ -180,5 +181,5 @@ def sum_to(g: Tensor, full: Shape, target: Shape) -> Tensor:
 
 
 def conjugate(x: Tensor) -> Tensor:
-    """Return the complex conjugate; what is real as it is."""
+    """Return the complex conjugate; real tensors are returned unchanged."""
     return cast(Tensor, xt.conj(x)) if x.dtype.kind == "c" else x

@@ -43,12 +43,12 @@ _serial = count(1)
 
 
 def now() -> int:
-    """Return a number that is larger than those of all steps until now, and less than those of all others."""
+    """Return a number that is larger than those of all existing steps, and smaller than those of all later ones."""
     return next(_serial)
 
 
 class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recording(OFF):`
-    """What is written on the tape inside a `with` block or a decorated function, in this thread."""
+    """The kind of recording for gradients inside a `with` block or a decorated function, in this thread."""
 
     __slots__ = ("_mode", "_tokens")
 
@@ -68,7 +68,7 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         _mode.reset(self._tokens.pop())
 
     def __call__(self, function: F) -> F:
-        """Decorate a function; of a generator, what runs inside it and not what runs between its values."""
+        """Decorate a function; of a generator, what runs inside it, but not what its caller runs between its values."""
         if not inspect.isgeneratorfunction(function):
             return super().__call__(function)
         generate: Callable[..., Any] = function
@@ -114,17 +114,17 @@ def under(mode: int, function: Callable[..., T], /, *args: Any, **kwargs: Any) -
 
 
 def mode() -> int:
-    """Return what is written on the tape here."""
+    """Return the mode of recording for gradients that is in force here."""
     return _mode.get()
 
 
 def is_recording() -> bool:
-    """Return whether calls are written on the tape here."""
+    """Return whether calls are recorded for gradients here."""
     return _mode.get() != OFF
 
 
 def is_keeping() -> bool:
-    """Return whether what rules will ask for is kept as well."""
+    """Return whether the values that rules will ask for are kept as well."""
     return _mode.get() == FULL
 
 
@@ -420,7 +420,7 @@ def step_of(x: Tensor) -> Step | None:
 
 
 def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
-    """Return the steps of operands, None where none has one or nothing is recorded here."""
+    """Return the steps of operands; None if none has one, or nothing is recorded here."""
     found: list[Step | None] = []
     tracked = False
     for x in operands:
@@ -448,7 +448,7 @@ def _begun(x: Any) -> Step | None:
 
 
 def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], result: Tensor) -> Step | None:
-    """Write one call on the tape; return its step, None for a result that cannot have a gradient.
+    """Record one call on the tape; return its step, None for a result that cannot have a gradient.
 
     What the rule asks for is added by `keep`.
     """
@@ -472,7 +472,7 @@ def _without_constants(slots: Sequence[Any], steps: Sequence[Step | None]) -> tu
 def remember_elementwise(
     rule: Rule, slots: Slots, operands: Sequence[Any], steps: Sequence[Any], result: Tensor
 ) -> None:
-    """Write an elementwise call on the tape."""
+    """Record an elementwise call on the tape."""
     step = remember(rule, slots, steps, result)
     if step is None or _mode.get() == BARE:
         return
@@ -505,9 +505,9 @@ def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
-    """Declare the derivative of a function that is no row of elementwise functions or reductions.
+    """Declare the derivative of a function that is not a row of elementwise functions or reductions.
 
-    Each keyword names an argument (a tensor, or a sequence of them) and says how a cotangent comes to it; see Pull.
+    Each keyword names an argument (a tensor, or a sequence of them) and says how its cotangent is computed; see Pull.
     view: whether the result may share the argument's memory. elementwise: whether arguments broadcast.
     """
 
@@ -609,7 +609,7 @@ def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any
 
 
 def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None:
-    """Keep what a rule will ask for."""
+    """Keep the values that a rule will ask for."""
     given = step.given
     assert given is not None
     if type(result) is not Tensor:

@@ -3,10 +3,10 @@
     >>> xt.grad(lambda x: xt.sum(x**2))(xt.asarray([1.0, 2.0]))
     Tensor([2., 4.], dtype=float64)
 
-Transforms take functions of tensors, or of nested dicts, lists, tuples and dataclasses of them, and nest to any order.
-For a complex argument z = a + bi of a real loss L the gradient is dL/da + i dL/db (PyTorch's convention: the direction
-of steepest ascent). A function that is not differentiated where it is given an integer gives no gradient there; a
-floating result of a function without a rule raises NotImplementedError on the way back.
+Transforms take functions of tensors, or of nested dicts, lists, tuples and dataclasses of them, and can be nested to
+any order. For a complex argument z = a + bi of a real loss L, the gradient is dL/da + i dL/db (PyTorch's convention:
+the direction of steepest ascent). An argument of integers by which a function has no derivative gets no gradient; going
+back through a function without a rule that returned floating-point numbers raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ Differentiable = (
 
 
 def no_grad() -> recording:
-    """Return a context manager, or decorator, within which nothing is recorded for gradients. Source: PyTorch."""
+    """Return a context manager and decorator under which nothing is recorded for gradients. Source: PyTorch."""
     return recording(OFF)
 
 
 def stop_gradient(x: Tensor, /) -> Tensor:
-    """Return x's values as constants: no gradient goes through. Source: jax.lax.stop_gradient."""
+    """Return the values of x as constants, through which no gradient passes. Source: jax.lax.stop_gradient."""
     with recording(OFF):
         return cast(Tensor, xt.positive(as_tensor(x, "stop_gradient")))
 
@@ -202,7 +202,7 @@ def _results(function: str, out: Any) -> list[Tensor]:
 
 
 def _check_shapes(function: str, argument: str, given: Sequence[Tensor], shapes: list[Shape]) -> None:
-    """Raise ValueError for cotangents, or tangents, that have other shapes than what they belong to."""
+    """Raise ValueError for cotangents, or tangents, whose shapes differ from those that they belong to."""
     found = [one.shape for one in given]
     if found != shapes:
         raise ValueError(expected(function, argument, f"have shapes {shapes}", found))
@@ -237,10 +237,10 @@ def _numbers(function: str, argnums: int | Sequence[int], count: int) -> list[in
 def value_and_grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
     """Return a function that computes f's value and its gradient with respect to some positional arguments.
 
-    f: returns a real scalar tensor, or with has_aux=True a pair of that and anything else.
-    The gradient is like the argument named by argnums; a tuple of them for several. Raises TypeError for arguments
-    that are no floating-point tensors and results that are no tensors, ValueError for a result that is no real scalar
-    and for argnums out of range. Source: jax.value_and_grad.
+    f: returns a real scalar tensor, or with has_aux=True a pair of such a tensor and anything else.
+    The gradient has the structure of the argument that argnums names; for several there is a tuple of gradients. Raises
+    TypeError for arguments that are not floating-point tensors and results that are not tensors, ValueError for a
+    result that is not a real scalar and for argnums out of range. Source: jax.value_and_grad.
     """
 
     _check_callable("value_and_grad", f)
@@ -263,7 +263,7 @@ def _check_callable(function: str, f: Any) -> None:
 def _called(
     f: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[_Entry, Tensor, Any]:
-    """Call a function with leaves in place of some arguments; return those, its value, and what else it returned."""
+    """Call a function with leaves in place of some arguments; return these, its value, and what else it returned."""
     numbers = _numbers("grad", argnums, len(args))
     entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
     given = list(args)
@@ -278,8 +278,9 @@ def _called(
 
 
 def grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Function:
-    """Return a function that computes f's gradient, as value_and_grad does; with has_aux=True a pair of that and
-    what else f returns. Source: jax.grad.
+    """Return a function that computes f's gradient, as value_and_grad does.
+
+    With has_aux=True it returns a pair of the gradient and what else f returns. Source: jax.grad.
     """
 
     _check_callable("grad", f)
@@ -297,10 +298,10 @@ def grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool =
 
 
 def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
-    """Return f(*primals), and the function that takes a cotangent like that to a tuple of cotangents like the primals.
+    """Return f(*primals), and a function from a cotangent with its structure to a tuple of cotangents of the primals.
 
-    The function may be called more than once. Raises TypeError for primals that are no floating-point tensors,
-    ValueError for a cotangent of other shape. Source: jax.vjp.
+    The function may be called more than once. Raises TypeError for primals that are not floating-point tensors,
+    ValueError for a cotangent of another shape. Source: jax.vjp.
     """
     return _pulled_back("vjp", f, primals)[:2]
 
@@ -339,9 +340,9 @@ def _pulled_back(function: str, f: Differentiable, primals: Sequence[Any]) -> tu
 
 
 def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """Return f(*primals) and the derivative of it along the tangents, which are like the primals.
+    """Return f(*primals) and its derivative along the tangents, which have the structure of the primals.
 
-    Computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
+    It is computed as the transpose of the pullback, so that no rule is written twice. Source: jax.jvp.
     """
     tangent_leaves = _tangents("jvp", primals, tangents)
     out, pull, _ = _pulled_back("jvp", f, primals)
@@ -380,9 +381,9 @@ def _pushing(out: Any, pull: Function) -> Function:
 def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
     """Return a function that computes the derivatives of every element of f's result with respect to arguments.
 
-    For a result of shape s and an argument of shape t: shape s + t, row by row in reverse mode, or column by column in
-    forward mode where the arguments have fewer elements than the result. Complex results are not taken: raises
-    TypeError. Source: jax.jacrev, jax.jacfwd.
+    For a result of shape s and an argument of shape t the derivative has shape s + t. It is computed row by row in
+    reverse mode, or column by column in forward mode where the arguments have fewer elements than the result. Raises
+    TypeError for complex results. Source: jax.jacrev, jax.jacfwd.
     """
     _check_callable("jacobian", f)
 
@@ -451,16 +452,17 @@ def _unit(like: Tensor, place: int) -> Tensor:
 def hessian(f: Differentiable, argnums: int = 0) -> Function:
     """Return a function that computes the second derivatives of a real scalar f with respect to one tensor.
 
-    For an argument of shape t: shape t + t. Source: jax.hessian.
+    For an argument of shape t the result has shape t + t. Source: jax.hessian.
     """
     _check_callable("hessian", f)
     return jacobian(grad(f, argnums), argnums)
 
 
 def hvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """Return the Hessian of a real scalar f times the tangents, like the primals (one of them: not in a tuple).
+    """Return the product of the Hessian of a real scalar f and the tangents, with the structure of the primals.
 
-    Computed as the gradient of the gradient's inner product with the tangents. Source: jax.jvp of jax.grad.
+    For a single primal it is not in a tuple. It is computed as the gradient of the gradient's inner product with the
+    tangents. Source: jax.jvp of jax.grad.
     """
     vectors = _tangents("hvp", primals, tangents)
 
@@ -489,10 +491,10 @@ class _KeptTree:
 
 
 def checkpoint(f: Differentiable) -> Function:
-    """Return a function that computes f without keeping what its rules would ask for, and computes it again for them.
+    """Return a function that computes f without keeping values for its gradient, and computes f again to get them.
 
-    Memory for time: only the arguments are kept. f must give the same results when it is called again. Tensors that f
-    reads besides its arguments have their gradients too. Source: jax.checkpoint, torch.utils.checkpoint.
+    This saves memory at the cost of time: only the arguments are kept. f must give the same results when it is called
+    again. Tensors that f reads besides its arguments get gradients too. Source: jax.checkpoint, torch.utils.checkpoint.
     """
     _check_callable("checkpoint", f)
 
@@ -518,7 +520,7 @@ def checkpoint(f: Differentiable) -> Function:
 
 
 def _outside(steps: Sequence[Step], first: int) -> list[Step]:
-    """Return the steps before `first` that steps since then depend on."""
+    """Return the steps made before `first` on which steps made since then depend."""
     return [step for step in walk_back(steps, lambda step: step.serial < first) if step.serial < first]
 
 
@@ -538,15 +540,15 @@ class _Again:
 
 
 class custom_vjp:  # noqa: N801 - a decorator
-    """A function whose gradient the user writes.
+    """A function whose gradient the user defines.
 
     >>> @xt.custom_vjp
     ... def f(x): ...
     >>> f.defvjp(forward, backward)
 
-    forward(*args) returns f's result and anything that backward will need; backward(that, g) returns a tuple of
-    cotangents, one for each positional argument (None for zero). Arguments and the result are tensors. Raises TypeError
-    and ValueError where backward returns other shapes or kinds. Source: jax.custom_vjp.
+    forward(*args) returns a pair: f's result, and anything that backward will need. backward(that, g) returns a tuple
+    of cotangents, one for each positional argument (None for zero). Arguments and the result are tensors. Raises
+    TypeError and ValueError if backward returns other shapes or kinds. Source: jax.custom_vjp.
     """
 
     def __init__(self, f: Function) -> None:
@@ -562,7 +564,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         return pickled_name(self) or by_value
 
     def defvjp(self, forward: Function, backward: Function) -> None:
-        """Set both halves of the rule."""
+        """Set the two functions that define the gradient."""
         self.forward, self.backward = forward, backward
 
     def __call__(self, *args: Any) -> Any:

@@ -33,28 +33,28 @@ _PINNED = 1 << 30
 
 
 class Settings(NamedTuple):
-    """Every switch, as one immutable value.
+    """Every setting, as one immutable value.
 
-    lazy: when calls are recorded: "auto" (where the data is large enough to gain), "always", "never".
-    engine: what runs recorded calls: "auto" (whatever is fastest), "direct" (one library call after the other),
+    lazy: when calls are recorded: "auto" (where the data is large enough for recording to pay), "always", "never".
+    engine: what runs recorded calls: "auto" (whichever is fastest), "direct" (one library call after the other),
         "interpret" (library calls on blocks that fit the cache), "llvm" (generated code).
     device: the device of arrays created without `device=`.
     threads: how many threads a computation may use; None for as many as the process has processors.
     fast_math: whether generated code may contract a * b + c into one rounding.
     tf32: whether cuDNN may round the operands of float32 convolutions to 10 bits, as tensor cores do.
-    reproducible: whether elementwise functions and reductions are to give the same bits on every processor that the
-        engine "llvm" runs on. All calls are then recorded (lazy="always") and run by that engine, and what it lacks
-        for inexact dtypes is an error. Products of matrices, linalg and fft are the libraries' as ever.
+    reproducible: whether elementwise functions and reductions give the same bits on every processor that the engine
+        "llvm" supports. All calls are then recorded (lazy="always") and run by that engine; work with inexact dtypes
+        that it does not support raises an error. Matrix products, linalg and fft are still computed by the libraries.
     fuse_limit: a pending graph of more steps than this is evaluated.
-    pinned_limit: when all that is pending keeps more bytes alive than this, which nobody else holds, it is evaluated;
-        a call whose result alone is larger is not recorded. None for half of the memory that is free, whatever the
-        size of results.
+    pinned_limit: when pending work keeps more bytes alive than this that nothing else holds, it is evaluated; a call
+        whose result alone is larger is not recorded. None for half of the free memory, with no limit on the size of one
+        result.
     cache_dir: the folder of compiled kernels, "" for none; None for xtensor/kernels in the user's cache folder.
-    show: what is printed to standard error as it is evaluated: "plan", "llvm", or both with a comma between.
-    gradients: which calls are written down for gradients: "asked" (those that depend on a tensor whose gradient is
-        wanted), "always" (all with floating-point operands; to try that nothing but time depends on it).
-    numpy: what NumPy's own functions make of tensors: "stay" (tensors, by the functions of xtensor.numpy), "convert"
-        (NumPy's arrays).
+    show: what is printed to standard error during evaluation: "plan", "llvm", or both separated by a comma.
+    gradients: which calls are recorded for gradients: "asked" (those that depend on a tensor whose gradient is wanted),
+        "always" (all with floating-point operands; for testing that this affects only the time).
+    numpy: what NumPy's own functions return for tensors: "stay" (tensors, by the functions of xtensor.numpy), "convert"
+        (NumPy arrays).
     """
 
     lazy: Lazy = "auto"
@@ -73,12 +73,12 @@ class Settings(NamedTuple):
 
     @property
     def most_pinned(self) -> int | None:
-        """The bytes that pending work may keep alive; where bits must not depend on the machine, it is never asked."""
+        """The bytes that pending work may keep alive. With `reproducible` this does not depend on the machine."""
         return _PINNED if self.reproducible and self.pinned_limit is None else self.pinned_limit
 
     @property
     def takes_no_shortcut(self) -> bool:
-        """Whether small operands, too, go where calls are recorded."""
+        """Whether calls with small operands are recorded too, instead of going straight to NumPy."""
         return self.lazy == "always" or self.gradients == "always"
 
 
@@ -87,7 +87,7 @@ _VARIABLES = {"threads": "XTENSOR_NUM_THREADS"}
 
 
 def _checked(given: Settings) -> Settings:
-    """Return settings that can be; raises TypeError or ValueError for a value that one of them cannot take."""
+    """Return valid settings; raises TypeError or ValueError for a value that a setting cannot take."""
     for name, words in (("lazy", LAZY), ("engine", ENGINES), ("gradients", GRADIENTS), ("numpy", NUMPY)):
         check_choice("options", name, getattr(given, name), words)
     if not isinstance(given.device, str):
@@ -116,7 +116,7 @@ _KNOWN: dict[Settings, Settings] = {}
 
 
 def _known(given: Settings) -> Settings:
-    """Return settings that can be, as the same object whenever they are the same; raises as `_checked` does."""
+    """Return valid settings, always the same object for the same values; raises as `_checked` does."""
     try:
         found = _KNOWN.get(given)
     except TypeError:  # of what is no value of any setting
@@ -129,7 +129,7 @@ def _known(given: Settings) -> Settings:
 
 
 def _made_reproducible(given: Settings) -> Settings:
-    """Record every call, for generated code without contraction."""
+    """Return settings that record every call, for generated code without contraction."""
     for name, wanted in _REPRODUCIBLE.items():
         value = getattr(given, name)
         if value not in (wanted, Settings._field_defaults[name]):
@@ -163,7 +163,7 @@ def settings() -> Settings:
 
 
 def _defaults() -> Settings:
-    """Return the settings the environment asks for (`XTENSOR_LAZY`, ...), read once."""
+    """Return the settings that the environment variables (`XTENSOR_LAZY`, ...) give, read once."""
     with counting:
         if not _from_environment:
             _from_environment.append(_asked_of_environment())
@@ -174,7 +174,7 @@ def _defaults() -> Settings:
 
 
 def _asked_of_environment() -> Settings:
-    """Return the settings of the environment; an error names the variable."""
+    """Return the settings that the environment gives; an error names the variable."""
     given = {}
     for name in Settings._fields:
         value = _environment(name)
@@ -192,14 +192,14 @@ def _variable(setting: str) -> str:
 
 
 def _note_for_ever(given: Settings) -> None:
-    """Note what settings ask for that must be looked for from now on."""
+    """Note which features these settings use, as they must be checked for from now on."""
     active[0] = active[0] or given.gradients == "always"
     if given.numpy == "convert":
         converting[0] = 1
 
 
 def _environment(setting: str) -> Any:
-    """Return what the environment says of one setting, None where it says nothing."""
+    """Return the value that the environment gives for a setting, or None if it gives none."""
     name = _variable(setting)
     text, default = os.environ.get(name), Settings._field_defaults[setting]
     if text is None or isinstance(default, str) or "str" in str(Settings.__annotations__[setting]):
@@ -217,13 +217,13 @@ _SWITCHES = {"0": False, "1": True}
 
 
 def irreproducible(why: str) -> NotImplementedError:
-    """Return the error of work under `reproducible` that generated code does not do."""
+    """Return the error for work that generated code does not do, and that `reproducible` therefore refuses."""
     return NotImplementedError(f"options: reproducible must be False for this work, as {why}")
 
 
 class Closing:
-    """A reason for calls not to go the thin way, from when it is made until `end` is called, or until nobody has it: an
-    interrupt may keep `end` from being called.
+    """A reason why calls must not take the thin way, from its creation until `end` is called or it is garbage
+    collected; an interrupt may prevent the call of `end`.
     """
 
     __slots__ = ()
@@ -232,7 +232,7 @@ class Closing:
         thin_closed.insert(0, id(self))
 
     def end(self) -> None:
-        """Let calls go the thin way again, as far as this one is concerned."""
+        """Allow the thin way again, as far as this reason is concerned."""
         with suppress(ValueError):  # it has ended before
             thin_closed.remove(id(self))
 
@@ -240,7 +240,7 @@ class Closing:
 
 
 def step_by_step(function: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Call a composition with the thin way closed, so that all its large steps are recorded, cheap ones too."""
+    """Call a composition with the thin way closed, so that all its large steps are recorded, including cheap ones."""
     closing = Closing()
     try:
         return function(*args, **params)
@@ -249,7 +249,7 @@ def step_by_step(function: Callable[..., Any], *args: Any, **params: Any) -> Any
 
 
 def under(given: Settings | None, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Call a function under settings, in a context that does not have them."""
+    """Call a function under the given settings, in a context that has other ones."""
     token = in_force.set(given)
     try:
         return function(*args, **params)
@@ -263,7 +263,7 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
     >>> with xt.options(lazy="always"):
     ...     z = x + y
 
-    Raises TypeError for a setting that does not exist and ValueError for a value it cannot take.
+    Raises TypeError for a setting that does not exist and ValueError for a value that it cannot take.
     """
 
     def __init__(self, **changes: Any) -> None:
@@ -295,5 +295,5 @@ class options(ContextDecorator):  # noqa: N801 - reads as a verb at the call: `w
             closing.end()
 
     def _recreate_cm(self) -> options:
-        """Return a fresh one for each call of a decorated function, which threads may share (ContextDecorator)."""
+        """Return a new instance for each call of a decorated function, which threads may share (ContextDecorator)."""
         return options(**self._changes)

@@ -1,8 +1,8 @@
 """fuse: a function of tensors that is captured, so that later calls only run what it did.
 
-The first call with arguments of a kind is a plain call that is watched: everything that is computed is taken down, in
-order (run/capture.py). Later calls whose arguments lie alike, and overlap alike, do the same steps as one schedule
-(run/captured.py). What cannot be captured makes the calls plain ones, and `why` says why.
+The first call with arguments of a kind runs the function and is watched: every step that it computes is recorded in
+order (run/capture.py). Later calls whose arguments have the same layouts and overlaps run these steps as one schedule
+(run/captured.py). A call that cannot be captured is a plain call of the function, and `why` gives the reason.
 """
 
 from __future__ import annotations
@@ -95,25 +95,25 @@ NOTHING = "[nothing] it computes nothing"
 
 
 def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
-    """Return a function that does what `function` does, in calls that run no Python but their own.
+    """Return a function that does what `function` does, and whose later calls do not run the function's Python.
 
-    function: takes tensors, Python scalars, strings, other constants, and lists, tuples and dicts of those. It may
-    write to tensors, its arguments and others, and return tensors and constants in tuples, lists, dicts or dataclasses,
-    nested as they like. The first call with arguments of some dtypes, shapes, strides, overlaps and constants runs it
-    and takes down every step; the second one prepares a schedule of these; further ones run that. Where this could
-    differ from a plain call, and for small arrays, where library calls cost less, the function is simply called: `why`,
-    a method of what is returned, says why.
-    strict: whether to raise instead, with that reason, where a call cannot be captured.
+    function: takes tensors, Python scalars, strings, other constants, and lists, tuples and dicts of these. It may
+    write to its arguments and to other tensors, and return tensors and constants in tuples, lists, dicts or
+    dataclasses, nested in any way. The first call with arguments of certain dtypes, shapes, strides, overlaps and
+    constants runs it and records every step; the second prepares a schedule of these steps; later calls run the
+    schedule. Where the schedule could differ from a plain call, and for small arrays, where library calls cost less,
+    the function is simply called. The method `why` of the returned function gives the reason.
+    strict: whether a call that cannot be captured raises an error with that reason instead.
 
-    NumPy arrays among the arguments, and in lists, tuples and dicts of these, are handed to it as tensors that share
-    their memory, so that it can be captured: as long as it runs, lists and dicts hold these tensors. Tensors and
-    constants that the function finds by its names - globals, closures, attributes of what these are - are looked up
-    again at each call; NumPy arrays among them are constants as long as they hold the same. What it does besides
-    computing - prints, appends - is done only in calls that run it.
+    NumPy arrays among the arguments, and in lists, tuples and dicts of these, are passed to the function as tensors
+    that share their memory, so that it can be captured; while it runs, lists and dicts hold these tensors. Tensors and
+    constants that the function finds by name - globals, closures, attributes of these - are looked up again at each
+    call; NumPy arrays among them are constants as long as their contents do not change. Other effects, such as
+    printing, happen only in calls that run the function itself.
     Memory that an argument shares with a NumPy array is read when the call ends: the function itself must not write to
     it through that array.
 
-    Raises TypeError for what cannot be called; calls raise what the function raises, and RuntimeError where `strict`.
+    Raises TypeError if `function` is not callable. Calls raise what the function raises, and RuntimeError if `strict`.
 
     >>> @xt.fuse
     ... def gelu(x):
@@ -127,9 +127,9 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
 
 
 class Fused(Dispatched, Generic[P, R]):
-    """A function made by `fuse`. It is called as the function is, and works as a method; `why` explains a call.
+    """A function made by `fuse`. It is called like the original, and works as a method; `why` explains a call.
 
-    steps: that are taken down of its first calls.
+    steps: how many steps of its first calls are recorded.
     """
 
     def __init__(self, function: Callable[P, R], *, strict: bool = False, steps: int = FIRST_STEPS) -> None:
@@ -190,7 +190,7 @@ class Fused(Dispatched, Generic[P, R]):
         return self._call(args, kwargs)
 
     def _call(self, args: Any, kwargs: Any) -> R:
-        """Call with arguments without NumPy arrays, as far as these are found."""
+        """Call with arguments that contain no NumPy arrays, as far as these can be found."""
         if watchers and watching() is not None:
             return self._function(*args, **kwargs)
         found = signature_of(args, kwargs, self._reach or self._reached())
@@ -228,7 +228,7 @@ class Fused(Dispatched, Generic[P, R]):
         return self._call_plainly(known.reason, args, kwargs)
 
     def _dispatch(self, known: Known, blobs: list[TBlob], call: Call) -> None:
-        """Tell machine code of a kind that has come often, as far as it can know that, and is asked for any."""
+        """Register a kind that has come often with machine code, if that code can recognise and run it."""
         if self._reach is None or settings().takes_no_shortcut:
             return
         if known.calls >= EXCHANGED_AFTER or (known.captured is not None and known.captured.is_small):
@@ -260,12 +260,12 @@ class Fused(Dispatched, Generic[P, R]):
         return None, NO_CELLS, ()
 
     def _reached(self) -> Reach:
-        """Return what the function finds by its names: at its first call all is there that it mentions."""
+        """Return what the function finds by name, set up at its first call, when everything that it mentions exists."""
         self._reach = reach = Reach(self._function)
         return reach
 
     def why(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return why the next call with such arguments runs the function itself, "" if it runs a schedule."""
+        """Return why the next call with such arguments will run the function itself; "" if it will run a schedule."""
         if watching() is not None:
             return INSIDE
         shared = Shared.of(args, kwargs)
@@ -285,7 +285,7 @@ class Fused(Dispatched, Generic[P, R]):
         return self._why_new(signature, numbers) if known is None else known.why()
 
     def _why_new(self, signature: tuple[Any, ...], numbers: Numbers) -> str:
-        """Return why a kind is new: it may differ from one that is known by Python's numbers alone."""
+        """Return why a kind is new; it may differ from a known kind only in Python numbers."""
         told = {one[0] for order, one in enumerate(numbers) if order not in self._fixed}
         for other in reversed(list(self._known)) if self._new is NEW else ():
             pairs = [] if len(other) != len(signature) else list(zip(other, signature, strict=True))
@@ -296,33 +296,33 @@ class Fused(Dispatched, Generic[P, R]):
         return self._new
 
     def explained(self) -> str:
-        """Return what is remembered of each kind of arguments: why it is called plainly, or the schedule that runs."""
+        """Return a text about each known kind of arguments: why its calls are plain, or the schedule that they run."""
         lines = [f"{self!r}: {len(self._known)} kind{'s' * (len(self._known) != 1)} of arguments"]
         for title, captured in self._kinds():
             lines += [title, *(() if captured is None else captured.lines())]
         return "\n".join(lines)
 
     def sketches(self) -> list[Sketch]:
-        """Return the schedule of each kind of arguments as a column of its instructions."""
+        """Return the schedule of each known kind of arguments, drawn as a column of its instructions."""
         from ..run.sketch import column_of  # for who looks at it alone
 
         return [column_of([repr(self), title], () if one is None else one.words()) for title, one in self._kinds()]
 
     def _kinds(self) -> list[tuple[str, Captured | None]]:
-        """Return what is said of each kind of arguments, and what was captured."""
+        """Return a title for each known kind of arguments, with what was captured of it."""
         known = enumerate(list(self._known.values()), 1)
         return [(f"kind {n}, used {one.calls} times: {one.why() or 'captured'}", one.captured) for n, one in known]
 
     def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
-        """Call the function itself, for a reason; raises that where calls are to be captured."""
+        """Call the function itself for the given reason; raises RuntimeError with that reason if `strict`."""
         if self._strict and reason:
             name = getattr(self._function, "__qualname__", repr(self._function))
             raise RuntimeError(expected("fuse", f"{name}, which is strict,", "be captured", reason))
         return self._function(*args, **kwargs)
 
     def _call_long(self, known: Known, args: Any, kwargs: Any) -> R:
-        """Call the function itself, which has more steps than were taken down, and forget that as soon as such calls
-        have taken as long as it takes to capture twice as many.
+        """Call the function itself, which has more steps than were recorded. Once such calls have taken as long as
+        capturing twice as many steps would, forget that it was too long.
         """
         begin = perf_counter()
         result = self._function(*args, **kwargs)
@@ -334,7 +334,7 @@ class Fused(Dispatched, Generic[P, R]):
         return result
 
     def _first_call(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> R:
-        """Call the function, watched, and remember what it does, or why that is not known.
+        """Call the function while watching it, and remember what it does, or why that cannot be captured.
 
         found: what signature_of has returned.
         """
@@ -526,8 +526,8 @@ class Fused(Dispatched, Generic[P, R]):
 
 
 class Watch:
-    """A block in which a call is watched, with everything recorded: that ends with the block, or as soon as the call
-    cannot be captured, so that the rest of it costs what any plain call costs.
+    """A block in which a call is watched and every step is recorded. Watching stops at the end of the block, or as soon
+    as the call cannot be captured, so that the rest of the call costs no more than a plain call.
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -560,12 +560,12 @@ class Watch:
         self._closing.end()
 
     def _give_up(self) -> None:
-        """End early, where no block of other settings is open: it would put these back when it ends."""
+        """Stop early, unless a block with other settings is open, which would restore its settings when it ends."""
         if in_force.get() is self._settings:
             self.close()
 
     def close(self) -> None:
-        """Watch no longer, and record what pays."""
+        """Stop watching; from then on only what pays is recorded."""
         with self._trusted:  # which ends even where an interrupt hits the other
             self._until_end.close()
         is_left = self._settings is not None and in_force.get() is self._settings

@@ -24,17 +24,18 @@ from .signature import state_of
 def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Fused[..., Any]:
     """Return a function that calls `function` for each row along an axis of its arguments, and stacks the results.
 
-    function: takes and returns tensors, or trees of them; without the axis that is mapped. It may do whatever a
-    function may do here. The first call runs it for the first row and takes that down as `xt.fuse` does; its steps, and
-    those of a gradient that goes back through it, are done for all rows at once. Where it draws random numbers, changes
-    what the next row finds, writes to its row or to what all rows share, or has rules of users on the way of a
-    gradient, it is run for each row. What cannot be captured runs row by row each time (`why` says so).
-    in_axes: an axis, or one for each argument, or a tree of axes like that of its leaves, or like the upper part of it;
-    None for what every row takes whole. Keyword arguments have their rows along axis 0. out_axes: where the axis of the
-    rows is put in each result, or a tree of that. Where there is no row, the function is called with one of zeros,
-    which tells the shapes of the results.
+    function: takes and returns tensors, or trees of them, without the mapped axis. It may do anything that functions of
+    tensors may do. The first call runs it for the first row and records its steps as `xt.fuse` does; these steps, and
+    those of a gradient through it, are then done for all rows at once. It is run once per row instead if it draws
+    random numbers, changes something that the next row reads, writes to its row or to what all rows share, or if a
+    gradient passes through user-defined rules. A function that cannot be captured is run row by row at every call
+    (`why` gives the reason).
+    in_axes: an axis, or one for each argument, or a tree of axes that matches the argument's tree or the upper part of
+    it; None for what every row gets whole. Keyword arguments have their rows along axis 0. out_axes: the position of
+    the row axis in each result, or a tree of positions. If there are no rows, the function is called with a row of
+    zeros, which gives the shapes of the results.
 
-    Raises TypeError for what cannot be called; calls raise ValueError where no argument has the axis, where lengths or
+    Raises TypeError if `function` is not callable. Calls raise ValueError if no argument has the axis, or if lengths or
     trees differ.
 
     Source: jax.vmap, torch.vmap.
@@ -74,7 +75,7 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> F
 
 
 def _axes_of(tree: Any, axes: Any, argument: str, whose: str) -> list[int | None]:
-    """Return the axis of each leaf of a tree; raises TypeError for what is none, ValueError for another tree."""
+    """Return the axis of each leaf of a tree; raises TypeError for what is no axis, ValueError if the trees differ."""
     try:
         found = spread(axes, tree)
     except ValueError:
@@ -85,8 +86,8 @@ def _axes_of(tree: Any, axes: Any, argument: str, whose: str) -> list[int | None
 
 
 def _opened(tree: Any, axes: Any) -> tuple[list[Tensor], list[Any], Callable[[Iterator[Tensor]], Any]]:
-    """Return those of an argument's leaves that have rows, with these in front, what all rows take, and what builds one
-    for a row.
+    """Return the leaves of an argument that have rows, with the row axis in front; the leaves that every row gets
+    whole; and a function that builds the argument for one row.
     """
     if axes is None:
         return [], [tree], lambda rows: tree
@@ -105,7 +106,7 @@ def _opened(tree: Any, axes: Any) -> tuple[list[Tensor], list[Any], Callable[[It
 
 
 def _no_rows(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor]) -> tuple[list[Tensor], Rebuild]:
-    """Return what is made of no row, as of a row of zeros, and what builds the result of such leaves."""
+    """Return the results for no rows, shaped like those for a row of zeros, and a function that rebuilds their tree."""
     with recording(OFF):
         leaves, rebuild = flatten(call([xt.zeros(x.shape[1:], dtype=x.dtype, device=x.device) for x in tensors]))
         found = [as_tensor(leaf, "vmap", "the result") for leaf in leaves]
@@ -113,14 +114,14 @@ def _no_rows(call: Callable[[Sequence[Tensor]], Any], tensors: Sequence[Tensor])
 
 
 def _in_front(x: Tensor, axis: int | None) -> Tensor:
-    """Return results with the axis of the rows, which is in front, where it is wanted."""
+    """Return a result with its row axis, which is in front, moved to where it is wanted."""
     if axis is None:
         raise ValueError(expected("vmap", "out_axes", "be an axis for each result", axis))
     return x if axis == 0 else cast(Tensor, xt.moveaxis(x, 0, as_axis(axis, x.ndim, "vmap", "out_axes")).copy())
 
 
 def _length(tensors: Sequence[Tensor]) -> int:
-    """Return how many rows all arguments have."""
+    """Return the number of rows that all arguments have."""
     lengths = sorted({x.shape[0] for x in tensors})
     if len(lengths) != 1:
         must = "have one length along the mapped axes"

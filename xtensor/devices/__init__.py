@@ -37,15 +37,17 @@ class Backend(Protocol):
         ...
 
     def lend(self, nbytes: int) -> tuple[Any, int]:
-        """Return what keeps such memory alive, and its address; `cut` makes an array of the two."""
+        """Return an object that keeps this many bytes of memory alive, and their address; `cut` makes an array
+        of both.
+        """
         ...
 
     def free_memory(self) -> int:
-        """Return the bytes that new arrays can take: of the device, and of what the library keeps for them."""
+        """Return how many bytes new arrays can take: the device's free memory, and what the library keeps for reuse."""
         ...
 
     def cut(self, memory: Any, address: int, nbytes: int) -> Native:
-        """Return memory that `lend` gave as a 1-d uint8 array."""
+        """Return memory obtained from `lend` as a 1-d uint8 array."""
         ...
 
     def zeros(self, shape: Shape, dtype: DType) -> Native:
@@ -57,12 +59,12 @@ class Backend(Protocol):
         ...
 
     def storage_of(self, native: Native) -> tuple[Native, Layout]:
-        """Return the bytes a native array lies in, and its layout there."""
+        """Return the bytes that a native array lies in, and its layout there."""
         ...
 
     def borrowed(self, native: Native) -> tuple[Native, Layout, Callable[[], Any]] | None:
-        """Return the bytes of an array that others may hold, its layout there, and what returns None once nobody does;
-        None where nobody can tell.
+        """Return the bytes of an array that others may hold, its layout there, and a function that returns None once
+        they have released it; None if that cannot be known.
         """
         ...
 
@@ -73,13 +75,13 @@ class Backend(Protocol):
         ...
 
     def kernel(self, name: str) -> Callable[..., Native] | None:
-        """Return the library's own function for a primitive or reduction, repaired to the standard; else None."""
+        """Return the library's function for a primitive or reduction, repaired to follow the standard, or None."""
         ...
 
     def special(self, function: str) -> Any:
         """Return the library's module of special functions, under SciPy's names, for a function.
 
-        Raises ImportError, naming the function, where it is not installed.
+        Raises ImportError, naming the function, if it is not installed.
         """
         ...
 
@@ -88,19 +90,19 @@ class Backend(Protocol):
         ...
 
     def compute(self, kernel: Callable[..., Any], *natives: Any, **params: Any) -> Any:
-        """Call a kernel, whose result may lie in memory that was used before."""
+        """Call a kernel, whose result may be placed in memory that was used before."""
         ...
 
     def asarray(self, value: Any, dtype: DType | None = None) -> Native:
-        """Return a host value or array as a native array, copied only where needed."""
+        """Return a host value or array as a native array, copied only if needed."""
         ...
 
     def owns(self, native: Native) -> bool:
-        """Return whether an array is one of the library's, on this device."""
+        """Return whether an array belongs to this library, on this device."""
         ...
 
     def host(self, native: Native) -> Any:
-        """Return a native array as NumPy's: itself on the CPU, else a copy."""
+        """Return a native array as a NumPy array: itself on the CPU, otherwise a copy."""
         ...
 
     def astype(self, native: Native, dtype: DType) -> Native:
@@ -120,7 +122,9 @@ class Backend(Protocol):
         ...
 
     def add_at(self, native: Native, key: Any, values: Native) -> None:
-        """Add values to what a key selects, those of one element one after the other."""
+        """Add values to the elements that a key selects; those of an element selected several times are added
+        in turn.
+        """
         ...
 
 
@@ -173,10 +177,10 @@ def device_of(native: Native) -> Device:
 
 
 def as_device(device: Any, function: str) -> Device:
-    """Return the Device of a Device or a name; None is not a device here.
+    """Return the Device for a Device or a name; None is not accepted here.
 
-    "cuda" is "cuda:0". Raises TypeError for other objects, ValueError for a name no device has and for a CUDA device
-    that cannot be used, saying what is missing.
+    "cuda" is "cuda:0". Raises TypeError for other objects, ValueError for a name that no device has and for a CUDA
+    device that cannot be used, with what is missing.
     """
     found = _known.get(device) if type(device) is str else None
     if found is not None:  # the commonest case of all

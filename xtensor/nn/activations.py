@@ -1,8 +1,8 @@
 """Activations: functions of one element, with the names, formulas and conventions of torch.nn.functional.
 
-Each takes a real floating-point array of any shape and returns one of the same shape and dtype; TypeError for other
-dtypes. Most are compositions of the namespace's functions and fuse with what surrounds them; a function has a rule of
-its own where the composition's gradient would be another one at a kink, or would overflow.
+Each takes a real floating-point array of any shape and returns one of the same shape and dtype; other dtypes raise
+TypeError. Most are compositions of the namespace's functions and fuse with what surrounds them. A function has its own
+derivative rule if the composition's gradient would differ at a kink, or would overflow.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
 
 
 def prelu(x: Tensor, weight: Tensor, /, *, axis: int = 1) -> Tensor:
-    """Return x where x > 0, else weight * x, with a weight of shape () or (1,), or one per channel, along `axis`.
+    """Return x where x > 0, else weight * x; weight has shape () or (1,), or one element per channel along `axis`.
 
     Raises TypeError unless both are real floating, ValueError for another shape. Source: torch.nn.functional.prelu.
     """
@@ -162,8 +162,8 @@ def _softplus(x: Tensor) -> Tensor:
 def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     """Return log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
 
-    The formula is accurate everywhere, so nothing is cut off by default; PyTorch cuts at 20, which costs float64
-    half of its digits. Source: torch.nn.functional.softplus.
+    The formula is accurate everywhere, so the default has no threshold; PyTorch's is 20, which costs float64 half of
+    its digits. Source: torch.nn.functional.softplus.
     """
     x = floating(x, "softplus")
     beta = within(beta, "softplus", "beta", -inf, inf)
@@ -184,7 +184,7 @@ def softsign(x: Tensor, /) -> Tensor:
 def glu(x: Tensor, /, axis: int = -1) -> Tensor:
     """Return a * sigmoid(b), where a and b are the halves of x along an axis.
 
-    Raises TypeError unless x is real floating, ValueError where the axis has no halves, AxisError. Source: Dauphin et
+    Raises TypeError unless x is real floating, ValueError if the axis cannot be halved, AxisError. Source: Dauphin et
     al., 2016; torch.nn.functional.glu.
     """
     x = floating(x, "glu")
@@ -204,14 +204,14 @@ def log_sigmoid(x: Tensor, /) -> Tensor:
 
 @macro
 def silu(x: Tensor, /) -> Tensor:
-    """Return x * sigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.silu."""
+    """Return x * sigmoid(x); NaN at -inf, as in PyTorch. Source: torch.nn.functional.silu."""
     x = floating(x, "silu")
     return x * sigmoid(x)
 
 
 @macro
 def mish(x: Tensor, /) -> Tensor:
-    """Return x * tanh(log(1 + exp(x))); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.mish."""
+    """Return x * tanh(log(1 + exp(x))); NaN at -inf, as in PyTorch. Source: torch.nn.functional.mish."""
     x = floating(x, "mish")
     return x * xt.tanh(_softplus(x))
 
@@ -235,10 +235,10 @@ def _gelu_inner(x: Tensor) -> tuple[Tensor, Tensor]:
 @differentiable(x=lambda x, approximate: _gelu_slope(x, approximate))
 @macro
 def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
-    """Return x * P(X <= x) for a standard normal X: x / 2 * (1 + erf(x / sqrt(2))); NaN at -inf, as PyTorch has it.
+    """Return x * P(X <= x) for a standard normal X: x / 2 * (1 + erf(x / sqrt(2))); NaN at -inf, as in PyTorch.
 
-    approximate: "none", or "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))). Raises ValueError
-    for other words. Source: torch.nn.functional.gelu.
+    approximate: "none", or "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))). Raises ValueError for
+    other words. Source: torch.nn.functional.gelu.
     """
     given = floating(x, "gelu")
     x = wide(given)
@@ -252,9 +252,9 @@ def gelu(x: Tensor, /, approximate: str = "none") -> Tensor:
 @differentiable(x=lambda g, y, min_val, max_val: xt.where((y <= min_val) | (y >= max_val), 0, g))
 @macro
 def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """Return x moved into [min_val, max_val]; the derivative at the bounds is 0.
+    """Return x limited to [min_val, max_val]; the derivative at the bounds is 0.
 
-    Raises ValueError where min_val is larger than max_val. Source: torch.nn.functional.hardtanh.
+    Raises ValueError if min_val is larger than max_val. Source: torch.nn.functional.hardtanh.
     """
     x = floating(x, "hardtanh")
     if not min_val <= max_val:
@@ -264,12 +264,12 @@ def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tenso
 
 @macro
 def hardsigmoid(x: Tensor, /) -> Tensor:
-    """Return x / 6 + 1 / 2 moved into [0, 1]. Source: torch.nn.functional.hardsigmoid."""
+    """Return x / 6 + 1 / 2 limited to [0, 1]. Source: torch.nn.functional.hardsigmoid."""
     return relu6(floating(x, "hardsigmoid") + 3) / 6
 
 
 @macro
 def hardswish(x: Tensor, /) -> Tensor:
-    """Return x * hardsigmoid(x); NaN at -inf, as PyTorch has it. Source: torch.nn.functional.hardswish."""
+    """Return x * hardsigmoid(x); NaN at -inf, as in PyTorch. Source: torch.nn.functional.hardswish."""
     x = floating(x, "hardswish")
     return x * hardsigmoid(x)

@@ -1,7 +1,7 @@
 """How convolutions of native arrays are computed: by which algorithm, and by which code.
 
-Of the three functions in conv.py, outputs are made by `Plan` from inputs and weights, and so on. What machine code is
-told of arrays is remembered for others that lie alike.
+Of the three functions in conv.py, outputs are made by `Plan` from inputs and weights, and so on. The parameters of
+machine code are remembered for other arrays with the same layouts.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ _fastest: dict[Any, str] = {}
 
 
 class Plan(NamedTuple):
-    """What the three functions know besides their arrays.
+    """The parameters that the three functions take besides their arrays.
 
-    function: whose errors these are. x_last, y_last: whether channels are the last axis of inputs, of outputs.
+    function: the name for error messages. x_last, y_last: whether channels are the last axis of inputs, of outputs.
     budget: bytes of scratch.
     """
 
@@ -69,14 +69,14 @@ class Plan(NamedTuple):
     algorithm: Algorithm
 
     def __str__(self) -> str:
-        """What `xt.explain` calls it."""
+        """The name that `xt.explain` shows."""
         names = {"kernel": "window", "stride": "stride", "dilation": "dilation"}
         facts = {word: [str(getattr(axis, name)) for axis in self.axes] for name, word in names.items()}
         return ", ".join([f"{word} {'x'.join(numbers)}" for word, numbers in facts.items()])
 
 
 def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias: Array | None = None) -> Array:
-    """Return outputs of native arrays, or write them and what follows."""
+    """Return outputs of native arrays, or write them together with the steps that follow."""
     y = _outputs_of(plan, x, w, bias) if ending is None else ending.target
     if ending is None and (
         _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
@@ -102,7 +102,7 @@ def _outputs_of(plan: Plan, x: Array, w: Array, bias: Array | None) -> Array:
 
 
 def compute_inputs(plan: Plan, ending: Ending | None, results: Array, w: Array, bias: Array | None = None) -> Array:
-    """Return inputs of native arrays, or write them and what follows."""
+    """Return inputs of native arrays, or write them together with the steps that follow."""
     if ending is None:
         dtype, channels = common(results, w, bias), w.shape[1] * plan.groups
         x = batch_as(results, channels, sizes(plan.axes), dtype, plan.y_last, plan.x_last)
@@ -267,7 +267,7 @@ def _by_library(wanted: str, x: Array, w: Array, y: Array, bias: Array | None, p
 
 
 def common(*tensors: Any) -> DType:
-    """Return the dtype of results of tensors or arrays, None for one that there is not."""
+    """Return the common dtype of tensors or arrays; None stands for one that is not given."""
     first, *others = [x.dtype for x in tensors if x is not None]
     return first if all(one is first for one in others) else promote(first, *others)
 
@@ -342,7 +342,7 @@ def _joined_kind(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, a
 
 
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
-    """Return which algorithm makes outputs of native arrays, and why."""
+    """Return which algorithm computes outputs of native arrays, and why."""
     y = _outputs_of(plan, x, w, bias)
     if library_of(x) is not np and has_plan(
         cudnn.OUTPUTS, plan, (cudnn.Lain.of(x), cudnn.Lain.of(w), cudnn.Lain.of(y)), device_of(x)
@@ -353,7 +353,7 @@ def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
 
 
 def has_plan(wanted: str, plan: Plan, lain: cudnn.Operands, device: Device) -> bool:
-    """Return whether cuDNN makes what is wanted on a device, of inputs, weights and outputs that lie so."""
+    """Return whether cuDNN can compute what is wanted on a device, for inputs, weights and outputs of these layouts."""
     if plan.algorithm != "auto":
         return False
     x, w, y = lain

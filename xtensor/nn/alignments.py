@@ -31,17 +31,18 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Return -log of the chance that frames spell the targets, over all alignments: of each frame one class, repeats
-    are merged, and then blanks left out.
+    """Return -log of the probability that frames spell the targets, summed over all alignments.
 
-    log_probs: (frames, batch, classes), logarithms of chances, as of `log_softmax`. targets: integers (batch, longest),
-    of which those behind a target's length are not read. input_lengths, target_lengths: integers (batch,). reduction:
-    "mean" divides by the target's length, or 1, first. zero_infinity: whether the loss of targets that do not fit into
-    their frames is 0 instead of inf. Derivatives are those of the formula; PyTorch's differ by what `log_softmax` takes
-    out of them.
+    An alignment gives each frame one class; repeats are merged, and then blanks are removed.
+
+    log_probs: (frames, batch, classes), logarithms of probabilities, as from `log_softmax`. targets: integers (batch,
+    longest); those beyond a target's length are not read. input_lengths, target_lengths: integers (batch,). reduction:
+    "mean" first divides by the target's length, or by 1 if that is 0. zero_infinity: whether the loss of targets that
+    do not fit into their frames is 0 instead of inf. Derivatives are those of the formula; PyTorch's differ by the part
+    that `log_softmax` removes from them.
 
     Raises TypeError unless log_probs are real floating and the others integers, IndexError for a target or blank that
-    is no class, ValueError where shapes or lengths do not fit. Source: Graves et al., 2006;
+    is not a class, ValueError if shapes or lengths do not fit. Source: Graves et al., 2006;
     torch.nn.functional.ctc_loss.
     """
     log_probs, targets = floating(log_probs, "ctc_loss", "log_probs"), whole(targets, "ctc_loss", "targets")

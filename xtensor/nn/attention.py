@@ -1,7 +1,7 @@
 """Attention: a weighted mean of values, with weights from the products of queries and keys.
 
-Long ones of NumPy's arrays (tiled.py), and those of float32 on a CUDA device (tiled_elsewhere.py), are computed in
-tiles, which never have all weights in memory.
+Attention over long sequences of NumPy memory (tiled.py), and of float32 on a CUDA device (tiled_elsewhere.py), is
+computed in tiles, so that the weights are never all in memory.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def scaled_dot_product_attention(
     """Return softmax(scale * query @ key.T + mask) @ value.
 
     query (..., L, E), key (..., S, E) and value (..., S, V) give (..., L, V); leading axes broadcast.
-    mask: broadcasts to (..., L, S); booleans say where a query may look, numbers are added. A query that may look
-    nowhere gives 0. is_causal: query i looks at keys 0 to i; with a mask both hold. scale: None for 1 / sqrt(E).
-    dropout_p: the share of weights that is dropped, which takes a generator. On the CPU long float32 and float64
-    operands of one dtype take memory as they have themselves, on a CUDA device float32 ones of up to 128 floats each:
-    not with dropout, nor where the mask has a gradient.
-    Raises TypeError for dtypes, ValueError where shapes do not match. Source:
+    mask: broadcasts to (..., L, S); booleans say which keys a query may attend to, numbers are added. A query that may
+    attend to no key gives 0. is_causal: query i attends to keys 0 to i; together with a mask, both apply. scale: None
+    for 1 / sqrt(E). dropout_p: the share of weights that is dropped, which requires a generator. For long float32 and
+    float64 operands of one dtype on the CPU, and float32 operands of up to 128 floats each on a CUDA device, the extra
+    memory is about that of the operands; not with dropout, nor if the mask has a gradient.
+    Raises TypeError for dtypes, ValueError if shapes do not match. Source:
     torch.nn.functional.scaled_dot_product_attention.
     """
     name = "scaled_dot_product_attention"
@@ -83,7 +83,7 @@ def scaled_dot_product_attention(
 
 
 class Looks(NamedTuple):
-    """What makes scores of products, but for a mask."""
+    """The parameters that turn products into scores, except for a mask."""
 
     scale: float
     is_causal: bool

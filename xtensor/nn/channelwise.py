@@ -229,7 +229,7 @@ def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:
 
 
 def steps_of(a: Array) -> Shape:
-    """Return the elements from one image, and from one place, to the next."""
+    """Return the distances, in elements, from one image and from one position to the next."""
     return tuple(step // a.itemsize for step in (a.strides[0], *a.strides[3:]))
 
 

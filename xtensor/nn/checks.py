@@ -23,12 +23,12 @@ def floating(x: Any, function: str, argument: str = "x") -> Tensor:
 
 
 def wide(x: Tensor) -> Tensor:
-    """Return x in a dtype that has room for sums of its elements, and of their squares: float32 for float16."""
+    """Return x in a dtype with room for sums of its elements and of their squares: float32 for float16."""
     return xt.astype(x, xt.float32) if x.dtype == float16 else x
 
 
 def rounded(x: Tensor, dtype: DType) -> Tensor:
-    """Return what was computed of `wide` in the dtype that was given."""
+    """Return a result computed from `wide` in the dtype that was given."""
     return x if x.dtype == dtype else xt.astype(x, dtype)
 
 
@@ -40,7 +40,7 @@ def whole(x: Any, function: str, argument: str) -> Tensor:
 
 
 def within(value: Any, function: str, argument: str, low: float, high: float) -> float:
-    """Return a number; raises TypeError for what is none, ValueError outside [low, high]."""
+    """Return a number; raises TypeError for what is not a number, ValueError outside [low, high]."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(expected(function, argument, "be a number", repr(value)))
     number = float(value)
@@ -50,7 +50,7 @@ def within(value: Any, function: str, argument: str, low: float, high: float) ->
 
 
 def count_of(value: Any, function: str, argument: str) -> int:
-    """Return a positive integer; raises TypeError for what is no integer, ValueError below 1."""
+    """Return a positive integer; raises TypeError for what is not an integer, ValueError below 1."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise TypeError(expected(function, argument, "be an integer", repr(value)))
     if value < 1:
@@ -59,7 +59,7 @@ def count_of(value: Any, function: str, argument: str) -> int:
 
 
 def per_channel(x: Any, shape: tuple[int, ...], function: str, argument: str) -> Tensor:
-    """Return a parameter as a floating tensor; raises ValueError unless it has the shape."""
+    """Return a parameter as a floating tensor; raises ValueError unless it has the given shape."""
     x = floating(x, function, argument)
     if x.shape != shape:
         raise ValueError(expected(function, argument, f"have shape {shape}", x.shape))
@@ -67,14 +67,14 @@ def per_channel(x: Any, shape: tuple[int, ...], function: str, argument: str) ->
 
 
 def channel_axis(x: Tensor, axis: int, function: str) -> int:
-    """Return the axis of the channels; raises ValueError where x has fewer than two axes."""
+    """Return the axis of the channels; raises ValueError if x has fewer than two axes."""
     if x.ndim < 2:
         raise ValueError(expected(function, "x", "have at least 2 axes, batch and channels", f"shape {x.shape}"))
     return as_axis(axis, x.ndim, function)
 
 
 def alike(x: Any, target: Any, function: str) -> tuple[Tensor, Tensor]:
-    """Return two floating tensors of one shape; raises ValueError naming both shapes where they differ."""
+    """Return two floating tensors of one shape; raises ValueError naming both shapes if they differ."""
     x, target = floating(x, function), floating(target, function, "target")
     if x.shape != target.shape:
         raise ValueError(expected(function, "target", f"have the shape of x, {x.shape}", target.shape))
@@ -87,7 +87,7 @@ def check_reduction(reduction: Any, function: str, *more: str) -> None:
 
 
 def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:
-    """Return a loss per element, its sum or its mean."""
+    """Return a loss per element, or its sum or mean."""
     check_reduction(reduction, function)
     if reduction == "none":
         return loss
@@ -95,5 +95,5 @@ def reduced(loss: Tensor, reduction: Any, function: str) -> Tensor:
 
 
 def along(x: Tensor, axis: int, ndim: int) -> Tensor:
-    """Return a vector with as many axes as it takes to lie along one of `ndim` axes."""
+    """Return a vector with `ndim` axes, lying along one of them."""
     return x if axis == ndim - 1 else xt.reshape(x, (1,) * axis + (x.size,) + (1,) * (ndim - axis - 1))

@@ -1,14 +1,14 @@
 """Convolution as matrix products on tiles: windows of a part of the input are laid out as columns, and multiplied.
 
-All arrays are NumPy's, views of whatever strides, with axes in this order:
+All arrays are NumPy's, views of any strides, with axes in this order:
 
     x  (batch, groups, channels in a group, *input lengths)
     w  (groups, outputs of a group, channels in a group, *window lengths)
     y  (batch, groups, outputs of a group, *output lengths)
 
-Tiles depend on shapes, strides and the workspace alone, and every element of y is made by one product of one thread, so
-that results do not depend on the number of threads. Columns lie as y does: where its channels are last, a window is a
-row. Within a window the channels come first or last as in x, so that copies go along memory.
+Tiles depend only on shapes, strides and the workspace, and every element of y is computed by one product in one thread,
+so that results do not depend on the number of threads. Columns have the layout of y: if its channels are last, a window
+is a row. Within a window the channels come first or last as in x, so that copies follow the memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ALIGNED = 64
 
 
 class Tile(NamedTuple):
-    """A part of y: ranges of the batch, of the groups, and of each output axis."""
+    """A part of y: ranges of the batch, the groups, and each output axis."""
 
     batch: slice
     groups: slice
@@ -84,8 +84,8 @@ class Sizes(NamedTuple):
 class Tiles:
     """One contraction, cut into tiles.
 
-    dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come
-    last in a window. fixed: bytes of scratch besides the tiles'. each: bytes of scratch of one tile.
+    dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come last
+    in a window. fixed: bytes of scratch besides those of the tiles. each: bytes of scratch of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
@@ -109,7 +109,7 @@ class Tiles:
 
     @property
     def workers(self) -> int:
-        """How many threads may have a tile at a time."""
+        """How many threads may work on tiles at the same time."""
         if not can_be_held():
             return 1
         return max(1, min(threads.count(), (self.budget - self.fixed) // max(self.each, 1)))
@@ -224,7 +224,9 @@ class Tiles:
         return part.transpose(1, *((0, *box, 2) if self.rows else (2, 0, *box)))
 
     def matrix(self, part: Array) -> Array | None:
-        """Return a tile of y as matrices (groups, outputs, positions), or transposed for rows; None if it is none."""
+        """Return a tile of y as matrices (groups, outputs, positions), transposed for rows; None if that is
+        impossible.
+        """
         if part.dtype != self.dtype:
             return None
         groups, outputs = part.shape[0], self.y.shape[2]
@@ -245,7 +247,7 @@ class Tiles:
 
 
 def empty(shape: Shape, dtype: DType, like: Array) -> Array:
-    """Return an unset array in memory that was used before: fresh pages cost as much as a small product."""
+    """Return an unset array in memory that was used before, as fresh pages cost as much as a small product."""
     nbytes = prod(shape) * dtype.itemsize
     if nbytes < POOLED or library_of(like) is not np:
         return library_of(like).empty(shape, dtype)
@@ -253,14 +255,14 @@ def empty(shape: Shape, dtype: DType, like: Array) -> Array:
 
 
 def zeros(shape: Shape, dtype: DType) -> Array:
-    """Return zeros in memory that was used before and begins with a register: others lie across lines of the caches."""
+    """Return zeros in reused memory aligned to a register: registers of unaligned memory cross lines of the caches."""
     found: Array = np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
     found.fill(0)
     return found
 
 
 def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, result_last: bool) -> Array:
-    """Return an unset batch that is made from another one, x, and lies in memory as `result_strides` has it.
+    """Return an unset batch to be computed from another one, x, with the memory layout of `result_strides`.
 
     last, result_last: whether channels are the last axis of x, of the result.
     """
@@ -278,7 +280,7 @@ class Scratch:
         self._used = 0
 
     def clear(self) -> None:
-        """Take all back: another tile begins."""
+        """Take back all memory, as another tile begins."""
         self._used = 0
 
     def array(self, shape: Shape, dtype: Any) -> Array:
@@ -289,24 +291,24 @@ class Scratch:
 
 
 def channels_last(x: Array) -> bool:
-    """Return whether the channels lie nearest to each other."""
+    """Return whether the channels are adjacent in memory."""
     return bool(abs(x.strides[2]) < abs(x.strides[-1]))
 
 
 def readable(x: Array, dtype: Any) -> bool:
-    """Return whether generated code reads an array where it lies."""
+    """Return whether generated code can read an array in place."""
     return bool(x.dtype == dtype and x.flags.aligned) and not any(step % x.itemsize for step in x.strides)
 
 
 def pays(native: Array, multiplications: int, often: bool) -> bool:
-    """Return whether so much work is to be done by code of ours, which what comes often is however little it is."""
+    """Return whether this much work is worth generated code; work that comes often always is."""
     return worth_compiling(native, native.dtype, max(multiplications, often * CONTRACTION_COMPILED))
 
 
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
-    """Return what a function makes of NumPy's arrays as a tensor, under the settings in force here.
+    """Return the result of a function of NumPy arrays as a tensor, under the settings in force here.
 
-    It holds no arrays, so that a function that is captured has it as a step.
+    It holds no arrays, so that a captured function can have it as a step.
     """
     device = common_device(function, tensors)
     capture = watching() if watchers else None
@@ -325,7 +327,7 @@ def rounded(nbytes: int) -> int:
 
 
 def even(length: int, most: int, block: int = 1) -> int:
-    """Return the length of about equal parts of at most `most`, a number of blocks where there are several."""
+    """Return the length of roughly equal parts of at most `most`, a number of blocks if there are several parts."""
     if length <= most:
         return max(length, 1)
     parts = -(-length // max(most // block * block, block))
@@ -366,16 +368,16 @@ def working_dtype(x: Array, w: Array, result: DType, inner: int) -> DType:
 
 
 def store(target: Array, found: Array) -> None:
-    """Write a product; exact floats go to integers through int64, so that they wrap as sums of integers do."""
+    """Write a product; exact floats become integers through int64, so that they wrap as sums of integers do."""
     if target.dtype.kind in "iu" and found.dtype.kind == "f":
         found = found.astype(np.int64)
     np.copyto(target, found.reshape(target.shape), casting="unsafe")
 
 
 def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
-    """Write the sums over windows, times weights, and a bias (groups, outputs) into y.
+    """Write the sums over windows times weights, plus a bias (groups, outputs), into y.
 
-    Raises ValueError where a single output takes more scratch than `budget` bytes.
+    Raises ValueError if a single output takes more scratch than `budget` bytes.
     """
     if not y.size:
         return
@@ -423,14 +425,14 @@ def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
 
 
 def summing_dtype(dtype: DType, multiplications: int) -> DType:
-    """Return the dtype in which so many products of a weight gradient are added up."""
+    """Return the dtype in which this many products of a weight gradient are added up."""
     return np.dtype(np.float64) if dtype == np.float32 and multiplications <= FEW else dtype
 
 
 def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, budget: int) -> None:
     """Write the sums over positions of y times the windows there into w: the gradient of `contract` by its weights.
 
-    Tiles are dealt out to lanes, each lane adds up its own in order, and the lanes are added in order.
+    Tiles are distributed over lanes, each lane adds up its own tiles in order, and the lanes are added in order.
     """
     if not w.size or not y.size:
         w[...] = 0

@@ -74,19 +74,21 @@ def conv(
     (length + before + after - dilation * (window - 1) - 1) // stride + 1.
 
     stride, dilation: a number, or one per axis. padding: a number, one per axis, or a pair (before, after) per axis,
-    negative to leave elements out; or "valid" (none), "same" (as many outputs as inputs over stride, what is odd goes
-    after; "same_lower": before), "full" (all windows that touch the input). padding_mode: what stands there, as in
-    `pad`. groups: channels and outputs fall into so many groups that have nothing to do with each other.
-    layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and output. With "NCHW"
-    channels of the result lie next to each other in memory where those of x do, as PyTorch has it (channels_last).
+    negative to leave elements out; or "valid" (none), "same" (as many outputs as inputs divided by stride; if the
+    padding is odd, the larger part goes after, with "same_lower" before), "full" (all windows that touch the input).
+    padding_mode: the contents of the padding, as in `pad`. groups: channels and outputs are divided into this many
+    independent groups. layout: "NCHW" or "NHWC" (1-d: "NCW", "NWC", 3-d: "NCDHW", "NDHWC"), or a pair for input and
+    output. With "NCHW" the channels of the result are adjacent in memory if those of x are, as in PyTorch
+    (channels_last).
 
-    workspace_mb: the most scratch memory in MB (10^6 bytes), on all threads together; None for 64, and 256 on a CUDA
-    device. Modes other than "zeros" copy x besides. algorithm: "im2col" multiplies matrices on tiles, "direct" adds up
-    shifted inputs, "winograd" computes tiles of 2x2 outputs by fewer multiplications and with larger rounding errors,
+    workspace_mb: the most scratch memory in MB (10^6 bytes), for all threads together; None for 64, and 256 on a CUDA
+    device. Modes other than "zeros" also copy x. algorithm: "im2col" multiplies matrices on tiles, "direct" adds
+    shifted inputs, "winograd" computes tiles of 2x2 outputs with fewer multiplications and larger rounding errors,
     "winograd4" tiles of 4x4 (3x3 windows with stride 1, or 2 for "winograd", dilation 1, and float32 or float64);
-    "auto" decides by the shapes, "tune" by trying once for each kind of arguments. `conv_algorithm` says which it is.
+    "auto" decides by the shapes, "tune" by one trial for each kind of arguments. `conv_algorithm` says which one is
+    used.
 
-    dtypes are promoted. Integers are computed exactly, and wrap as their dtype does. Raises ValueError where shapes or
+    dtypes are promoted. Integers are computed exactly, and wrap around in their dtype. Raises ValueError if shapes or
     parameters do not fit, TypeError for booleans.
     """
     kind = stride, padding, dilation, groups, layout, workspace_mb, algorithm
@@ -96,10 +98,11 @@ def conv(
 def conv_algorithm(
     x: Tensor, w: Tensor, /, bias: Tensor | None = None, *, padding_mode: PaddingMode = "zeros", **kind: Any
 ) -> str:
-    """Return which algorithm `conv` takes for these arguments, and why. kind: the keyword arguments of `conv`.
+    """Return which algorithm `conv` uses for these arguments, and why. kind: the keyword arguments of `conv`.
 
-    Values do not matter, but where they lie: pending ones are computed. "auto" takes another one than it says where
-    outputs of "winograd" are not finite: then it computes them again by "im2col". Raises as `conv` does.
+    Values do not matter, but their memory layout does: pending tensors are computed. With "auto", `conv` uses another
+    algorithm than this one if outputs of "winograd" are not finite: it then computes them again by "im2col". Raises as
+    `conv` does.
 
     >>> xt.nn.conv_algorithm(xt.ones((8, 64, 56, 56)), xt.ones((64, 64, 3, 3)), padding=2, dilation=2)
     'im2col: windows are 3x3, dilated'
@@ -163,7 +166,7 @@ def conv_transpose(
     workspace_mb: float | None = None,
     algorithm: Algorithm = "auto",
 ) -> Tensor:
-    """Return the transposed convolution: what `conv` with these parameters takes to x, gone back.
+    """Return the transposed convolution: the transpose of `conv` with these parameters, applied to x.
 
     x: (batch, channels, *lengths). w: (channels, outputs / groups, *window). bias: (outputs,). Returns
     (batch, outputs, *lengths) with, along each spatial axis, lengths of
@@ -171,10 +174,10 @@ def conv_transpose(
 
     padding: what is left out of the result before and after, as in `conv`; "same" gives length * stride, "full" leaves
     out dilation * (window - 1) on both sides. output_padding: how much longer the result is at its end, which must be
-    less than stride or dilation. padding_mode: "zeros" drops what is left out; the others add it to the elements that
-    `pad` would have put there, after the result was made with it. The others as in `conv`.
+    less than stride or dilation. padding_mode: "zeros" drops what is left out; the other modes add it to the elements
+    from which `pad` would have copied it. The other parameters are as in `conv`.
 
-    Raises ValueError where shapes or parameters do not fit, TypeError for booleans.
+    Raises ValueError if shapes or parameters do not fit, TypeError for booleans.
     """
     x, w, bias, rank = _operands("conv_transpose", x, w, bias)
     x_last, y_last = channels_last(layout, rank, "conv_transpose")
@@ -240,12 +243,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 def correlate(x1: Tensor, x2: Tensor, /, mode: Mode = "valid") -> Tensor:
     """Return the correlation over 1, 2 or 3 axes: at each place the sum of products of x1 with the conjugate of x2.
 
-    mode: "full" wherever they overlap, n1 + n2 - 1 places along an axis; "valid" where the shorter lies within the
-    longer; "same" the middle of "full". 1-d arrays are taken as numpy.correlate takes them: "same" has the length of
-    the longer. For 2 and 3 axes it has the shape of x1, and "valid" is empty where x2 is longer; of an even number of
-    elements the middle one is that of MATLAB's filter2.
+    mode: "full" for all places where they overlap, n1 + n2 - 1 along an axis; "valid" for those where the shorter lies
+    within the longer; "same" for the middle of "full". 1-d arrays are treated as by numpy.correlate: "same" has the
+    length of the longer. For 2 and 3 axes "same" has the shape of x1, and "valid" is empty if x2 is longer; if the
+    number of elements is even, the middle one is that of MATLAB's filter2.
 
-    Raises ValueError for other modes and numbers of axes and for no elements, TypeError for booleans.
+    Raises ValueError for other modes and numbers of axes and for empty arrays, TypeError for booleans.
     """
     x1, x2 = _pair("correlate", x1, x2, mode)
     if x1.ndim == 1 and x1.size < x2.size:
@@ -256,7 +259,7 @@ def correlate(x1: Tensor, x2: Tensor, /, mode: Mode = "valid") -> Tensor:
 def convolve(x1: Tensor, x2: Tensor, /, mode: Mode = "full") -> Tensor:
     """Return the convolution over 1, 2 or 3 axes: at each place the sum of products of x1 with x2 reversed.
 
-    mode as in correlate. 1-d arrays are taken as numpy.convolve takes them, 2-d ones as MATLAB's conv2. Raises as
+    mode: as in correlate. 1-d arrays are treated as by numpy.convolve, 2-d ones as by MATLAB's conv2. Raises as
     correlate does.
     """
     x1, x2 = _pair("convolve", x1, x2, mode)

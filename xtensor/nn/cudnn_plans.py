@@ -1,9 +1,9 @@
 """Convolution by cuDNN, through its frontend for Python (the extra `cudnn`): float32 on CUDA devices.
 
-Plans are found once for shapes and strides, which takes up to half a second, and remembered. They round as float32 does
-(no tensor cores, unless `xt.options(tf32=True)`), give the same bits every time, and need no more scratch than allowed.
-Where there is no plan, or no cuDNN, the convolution goes on as without it. Source: the frontend's documentation,
-https://docs.nvidia.com/deeplearning/cudnn/frontend.
+Plans are found once per shapes and strides, which takes up to half a second, and remembered. They round as float32 does
+(no tensor cores, unless `xt.options(tf32=True)`), give the same bits every time, and need no more scratch than is
+allowed. Where there is no plan, or no cuDNN, the convolution is computed without it. Source: the frontend's
+documentation, https://docs.nvidia.com/deeplearning/cudnn/frontend.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ SAYS_SO = (1, 32)
 
 
 class Lain(NamedTuple):
-    """How an operand (batch, channels, *lengths) lies, with its memory or without. begin: its first byte, or how far
-    that is behind a multiple of ALIGNED.
+    """The layout of an operand (batch, channels, *lengths), with or without its memory. begin: its first byte, or that
+    byte's offset from a multiple of ALIGNED.
     """
 
     shape: Shape
@@ -55,18 +55,18 @@ class Lain(NamedTuple):
 
     @classmethod
     def of(cls, a: Array) -> Lain:
-        """Return how an array lies."""
+        """Return the layout of an array."""
         return cls(a.shape, a.strides, a.dtype, a.data.ptr)
 
     def seen(self, last: bool) -> Lain:
-        """Return it with its channels as the second axis. last: whether they are the last one."""
+        """Return this layout with channels as the second axis. last: whether they are the last one."""
         if not last:
             return self
         shape, strides = ((own[0], own[-1], *own[1:-1]) for own in (self.shape, self.strides))
         return self._replace(shape=shape, strides=strides)
 
     def packed(self, last: bool) -> Lain:
-        """Return how a packed copy lies. last: whether channels are next to each other there."""
+        """Return the layout of a packed copy. last: whether channels are adjacent there."""
         order = [0, *range(2, len(self.shape)), 1] if last else range(len(self.shape))
         steps = dict(zip(order, c_strides([self.shape[axis] for axis in order], self.dtype.itemsize), strict=True))
         return self._replace(strides=tuple([steps[axis] for axis in range(len(self.shape))]))
@@ -76,7 +76,9 @@ Operands = tuple[Lain, Lain, Lain]
 
 
 class Plan(NamedTuple):
-    """A plan that is ready: the frontend's graph, its names for inputs, weights and outputs, bytes of scratch."""
+    """A plan that is ready to run: the frontend's graph, its names for inputs, weights and outputs, and scratch
+    bytes.
+    """
 
     graph: Any
     names: tuple[Any, Any, Any]
@@ -90,7 +92,7 @@ _own = threading.local()
 
 def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int) -> bool:
     """Compute one of inputs (batch, channels, *lengths), weights (outputs, channels / groups, *window) and outputs from
-    the two others, and return whether that was done.
+    the other two, and return whether that was done.
     """
     if frontend() is None:
         return False
@@ -114,8 +116,8 @@ def computes(wanted: str, x: Array, w: Array, y: Array, axes: Axes, budget: int)
 
 
 def plan_of(wanted: str, lain: Operands, axes: Axes, budget: int, device: Any) -> Plan | None:
-    """Return the plan by which `computes` does that for inputs, weights and outputs that lie so, None where there is
-    none, or where something else is to be taken.
+    """Return the plan by which `computes` does that for inputs, weights and outputs of these layouts; None if there is
+    none, or if another way is to be taken.
     """
     if settings().engine != "auto" or frontend() is None:
         return None
@@ -134,7 +136,7 @@ def plan_of(wanted: str, lain: Operands, axes: Axes, budget: int, device: Any) -
 
 
 def words() -> str:
-    """Return what is said of a convolution for which there is a plan."""
+    """Return the text about a convolution that has a plan."""
     return "a plan that may round operands as TF32" if settings().tf32 else "a plan in float32"
 
 
@@ -240,7 +242,7 @@ def _refused(own: Any) -> list[Any]:
 
 @cache
 def frontend() -> Any:
-    """Return cuDNN's frontend, None where it is not installed; where it cannot be used, that is said once."""
+    """Return cuDNN's frontend, None if it is not installed; if it cannot be used, warn once."""
     found = None
     try:
         found = import_module("cudnn")

@@ -23,7 +23,7 @@ Array = Any  # a cupy.ndarray
 
 
 def contract(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
-    """Write the sums over windows, times weights, and a bias (groups, outputs) into y."""
+    """Write the sums over windows times weights, plus a bias (groups, outputs), into y."""
     library = library_of(x)
     dtype = np.dtype(np.float32) if y.dtype == np.float16 else y.dtype
     rows = _in_rows(y)
@@ -105,12 +105,12 @@ def pointwise(x: Array, w: Array, y: Array, axes: Axes, wanted: int) -> bool:
 
 
 def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
-    """Write what `contract` does by a kernel that needs no scratch; return whether there is one."""
+    """Write what `contract` does by a kernel that needs no scratch; return whether there is such a kernel."""
     return own_kernels.direct(x, w, y, bias, axes)
 
 
 def wait(y: Array) -> None:
-    """Wait for what is computed on an array's device, if that is not the CPU."""
+    """Wait for pending work on an array's device, unless that is the CPU."""
     library = library_of(y)
     if library is not np:
         library.cuda.get_current_stream().synchronize()
@@ -177,7 +177,7 @@ def _columns(x: Array, axes: Axes, rows: bool) -> Array:
 
 
 def padded(x: Array, axes: Axes, reach: list[tuple[int, int]], fill: Any) -> Array:
-    """Return what windows reach of x, with `fill` where they go beyond it."""
+    """Return the part of x that windows reach, with `fill` where they extend beyond it."""
     found = library_of(x).full((*x.shape[:3], *(stop - start for start, stop in reach)), fill, x.dtype)
     target, source = overlap(sizes(axes), reach)
     found[(..., *target)] = x[(..., *source)]

@@ -1,7 +1,8 @@
 """Windows on a CUDA device: the kernels of library.cuh that lay them out, convolve, add them up and find the largest.
 
-Each function returns whether it did its work: not for NumPy's arrays, nor where there is no kernel for a dtype. Arrays
-may lie in any way; those of convolutions have the axes of contraction.py, those of pooling (batch, channels, *lengths).
+Each function returns whether it did its work: it does not for NumPy arrays, or if there is no kernel for a dtype.
+Arrays may have any layout; those of convolutions have the axes of contraction.py, those of pooling (batch, channels,
+*lengths).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _NONE = Axis(1, 1, 1, 1, 1, 0)
 
 
 def outside(x: Array, count: int, ignored: int | None) -> bool | None:
-    """Return whether an integer is outside [0, count) and not the ignored one, which waits for the device; None where
+    """Return whether an integer is outside [0, count) and is not the ignored one, which waits for the device; None if
     there is no kernel for that.
     """
     if library_of(x) is np:
@@ -58,7 +59,7 @@ def columns(x: Array, y: Array, axes: Axes, rows: bool) -> bool:
 
 
 def direct(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes) -> bool:
-    """Write a convolution of few channels into y, with a thread for each output."""
+    """Write a convolution of few channels into y, with one thread per output."""
     if not _are_computed(x, w, y) or not x.size:
         return False
     if not y.size:
@@ -96,8 +97,8 @@ SUM, LARGEST, PLACE = range(3)
 
 
 def pool(x: Array, y: Array, axes: Axes, wanted: int) -> bool:
-    """Write into y the SUM of each window of x, its LARGEST element, or the PLACE over the spatial axes of the first
-    of those, -1 for a window that has nothing but padding.
+    """Write into y the SUM of each window of x, its LARGEST element, or the PLACE over the spatial axes of the first of
+    these, -1 for a window that contains only padding.
     """
     if not _are_computed(x, y):
         return False
@@ -111,7 +112,7 @@ def pool(x: Array, y: Array, axes: Axes, wanted: int) -> bool:
 
 
 def spread(y: Array, places: Array | None, x: Array, axes: Axes) -> bool:
-    """Write into x what its elements get of the windows they lie in, or of those whose `places` name them."""
+    """Write into x the sums that its elements get from the windows that contain them, or whose `places` name them."""
     if not _are_computed(y, x):
         return False
     if not x.size:

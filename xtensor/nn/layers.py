@@ -20,7 +20,7 @@ __all__ = ["dropout", "embedding", "linear", "one_hot"]
 def linear(x: Tensor, weight: Tensor, /, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias: x (..., features), weight (outputs, features), bias (outputs,) give (..., outputs).
 
-    Raises TypeError unless all are real floating, ValueError where shapes do not match. Source:
+    Raises TypeError unless all are real floating, ValueError if shapes do not match. Source:
     torch.nn.functional.linear.
     """
     x, weight = floating(x, "linear"), floating(weight, "linear", "weight")
@@ -34,9 +34,9 @@ def linear(x: Tensor, weight: Tensor, /, bias: Tensor | None = None) -> Tensor:
 def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = None) -> Tensor:
     """Return the rows of weight (count, size) at integer indices of any shape: (..., size).
 
-    padding_idx: the row that gets no gradient; negative counts from the end. Gradients of rows that are looked up
-    several times are added. Raises TypeError for indices that are no integers, IndexError for one outside
-    [0, count), ValueError for a weight without two axes. Source: torch.nn.functional.embedding.
+    padding_idx: the row that gets no gradient; negative numbers count from the end. Gradients of rows that are looked
+    up several times are added. Raises TypeError for indices that are not integers, IndexError for one outside [0,
+    count), ValueError for a weight without two axes. Source: torch.nn.functional.embedding.
     """
     indices, weight = whole(indices, "embedding", "indices"), floating(weight, "embedding", "weight")
     if weight.ndim != 2:
@@ -50,8 +50,8 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = N
 
 
 def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: int | None = None) -> None:
-    """Raise IndexError for an integer outside [0, count) that is not the ignored one; a function that is captured has
-    that as a step.
+    """Raise IndexError for an integer outside [0, count) that is not the ignored one, in a captured function as
+    a step.
     """
     check = partial(_check_classes, count=count, function=function, argument=argument, ignored=ignored)
     capture = watching() if watchers else None
@@ -83,7 +83,9 @@ _check_classes.takes_stacks = True  # type: ignore[attr-defined]  # of all rows 
 
 
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:
-    """Return booleans over `count` classes along an axis, where x has length 1: whether an element is that class."""
+    """Return booleans over `count` classes along an axis along which x has length 1: whether an element is that
+    class.
+    """
     return is_of(x, classes_of(x, count, axis))
 
 
@@ -93,16 +95,16 @@ def classes_of(x: Tensor, count: int, axis: int) -> Tensor:
 
 
 def is_of(x: Tensor, classes: Tensor) -> Tensor:
-    """Return whether elements are of classes, which lie along an axis where x has length 1."""
+    """Return whether elements equal the classes, which lie along an axis along which x has length 1."""
     return xt.astype(x, xt.int32, copy=False) == classes  # 4 bytes as float32: loops over both keep their width
 
 
 def one_hot(indices: Tensor, /, num_classes: int | None = None, *, dtype: Any = None, axis: int = -1) -> Tensor:
-    """Return 1 where the new axis' place is the index, else 0: of shape (...) comes (..., num_classes).
+    """Return 1 where the position along a new axis is the index, else 0: shape (...) gives (..., num_classes).
 
-    num_classes: None for one more than the largest index. dtype: None for int64. axis: where the new axis stands in
-    the result. Raises TypeError for indices that are no integers, IndexError for one outside [0, num_classes).
-    Source: torch.nn.functional.one_hot.
+    num_classes: None for one more than the largest index. dtype: None for int64. axis: the position of the new axis in
+    the result. Raises TypeError for indices that are not integers, IndexError for one outside [0, num_classes). Source:
+    torch.nn.functional.one_hot.
     """
     indices = whole(indices, "one_hot", "indices")
     if num_classes is None:
@@ -126,10 +128,10 @@ def dropout(
     training: bool = True,
     together: int | tuple[int, ...] = (),
 ) -> Tensor:
-    """Return x with each element made 0 with probability p, and the others divided by 1 - p; x itself unless training.
+    """Return x with each element set to 0 with probability p, the others divided by 1 - p; x itself unless training.
 
-    generator: a Generator of xt.random (or NumPy's), which is drawn from once per element, in float32. together: axes
-    along which all elements share their fate: those of the positions drop whole channels. Raises TypeError unless x is
+    generator: a Generator of xt.random (or NumPy's), from which one float32 is drawn per element. together: axes along
+    which all elements are kept or dropped together: the spatial axes drop whole channels. Raises TypeError unless x is
     real floating, ValueError for p outside [0, 1]. Source: torch.nn.functional.dropout, dropout2d.
     """
     x, p = floating(x, "dropout"), within(p, "dropout", "p", 0, 1)

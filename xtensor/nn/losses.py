@@ -1,6 +1,6 @@
 """Losses: how far x is from a target, with the names, formulas and conventions of torch.nn.functional.
 
-reduction: "none" for a loss per element, or per row where x holds a row of classes; "sum"; or "mean".
+reduction: "none" for a loss per element, or per row if x has rows of classes; "sum"; or "mean".
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = [
 
 @macro
 def mse_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
-    """Return (x - target)**2 of arrays of one shape. Source: torch.nn.functional.mse_loss."""
+    """Return (x - target)**2 for arrays of one shape. Source: torch.nn.functional.mse_loss."""
     x, target = alike(x, target, "mse_loss")
     return reduced(xt.square(x - target), reduction, "mse_loss")
 
 
 @macro
 def l1_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
-    """Return |x - target| of arrays of one shape; the derivative at 0 is 0. Source: torch.nn.functional.l1_loss."""
+    """Return |x - target| for arrays of one shape; the derivative at 0 is 0. Source: torch.nn.functional.l1_loss."""
     x, target = alike(x, target, "l1_loss")
     return reduced(xt.abs(x - target), reduction, "l1_loss")
 
@@ -59,7 +59,7 @@ def _huber(x: Tensor, delta: float) -> Tensor:
 
 @macro
 def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
-    """Return d**2 / 2 where d = |x - target| <= delta, else delta * (d - delta / 2), of arrays of one shape.
+    """Return d**2 / 2 where d = |x - target| <= delta, else delta * (d - delta / 2), for arrays of one shape.
 
     Raises ValueError unless delta is positive. Source: torch.nn.functional.huber_loss.
     """
@@ -71,7 +71,7 @@ def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: s
 
 @macro
 def smooth_l1_loss(x: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction: str = "mean") -> Tensor:
-    """Return d**2 / (2 beta) where d = |x - target| < beta, else d - beta / 2, of arrays of one shape.
+    """Return d**2 / (2 beta) where d = |x - target| < beta, else d - beta / 2, for arrays of one shape.
 
     beta: not negative; 0 gives l1_loss. Source: torch.nn.functional.smooth_l1_loss.
     """
@@ -97,11 +97,11 @@ def cross_entropy(
 ) -> Tensor:
     """Return -log softmax(x) at the target's class.
 
-    x: logits, with the classes along `axis` (None: 1, or 0 of a vector). target: classes, as integers of x's shape
-    without that axis, or probabilities of x's shape. weight: of each class, (classes,). ignore_index: targets of
-    this number count nothing. label_smoothing: the share of the target that is spread over all classes. The mean
-    divides by the weights of the targets, of probabilities by the number of rows. Raises TypeError for dtypes,
-    IndexError for a class that does not exist, ValueError for shapes. Source: torch.nn.functional.cross_entropy.
+    x: logits, with the classes along `axis` (None: 1, or 0 for a vector). target: classes, as integers of x's shape
+    without that axis, or probabilities of x's shape. weight: of each class, (classes,). ignore_index: targets with this
+    number are ignored. label_smoothing: the share of the target that is spread over all classes. The mean divides by
+    the sum of the targets' weights, or for probabilities by the number of rows. Raises TypeError for dtypes, IndexError
+    for a class that does not exist, ValueError for shapes. Source: torch.nn.functional.cross_entropy.
     """
     x = floating(x, "cross_entropy")
     axis = _class_axis(x, axis, "cross_entropy")
@@ -199,7 +199,7 @@ def nll_loss(
 ) -> Tensor:
     """Return -x at the target's class, where x holds logarithms of probabilities.
 
-    All arguments as those of cross_entropy, target as integers. Source: torch.nn.functional.nll_loss.
+    The arguments are those of cross_entropy, with a target of integers. Source: torch.nn.functional.nll_loss.
     """
     x = floating(x, "nll_loss")
     axis = _class_axis(x, axis, "nll_loss")
@@ -310,7 +310,7 @@ def _of_probabilities(
 def binary_cross_entropy(
     x: Tensor, target: Tensor, /, *, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Return -target * log(x) - (1 - target) * log(1 - x) of arrays of one shape, x of probabilities.
+    """Return -target * log(x) - (1 - target) * log(1 - x) for arrays of one shape, where x holds probabilities.
 
     Logarithms are at least -100, so that no loss is infinite. weight: of each element, broadcast to x. Source:
     torch.nn.functional.binary_cross_entropy, which refuses what is no probability; here it gives NaN.
@@ -345,9 +345,9 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | float | None = None,
 ) -> Tensor:
-    """Return -target * log(sigmoid(x)) - (1 - target) * log(1 - sigmoid(x)) of arrays of one shape.
+    """Return -target * log(sigmoid(x)) - (1 - target) * log(1 - sigmoid(x)) for arrays of one shape.
 
-    weight: of each element, broadcast to x. pos_weight: multiplies the first part, broadcast to x. Source:
+    weight: of each element, broadcast to x. pos_weight: a factor of the first term, broadcast to x. Source:
     torch.nn.functional.binary_cross_entropy_with_logits.
     """
     name = "binary_cross_entropy_with_logits"
@@ -373,7 +373,7 @@ def _spread(value: Any, x: Tensor, function: str, argument: str) -> Tensor:
 def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return target * (log(target) - x), where x holds logarithms of probabilities; 0 where target is 0.
 
-    log_target: whether target holds logarithms too. reduction: also "batchmean", the sum over the length of the
+    log_target: whether target holds logarithms too. reduction: also "batchmean", the sum divided by the length of the
     first axis, which is the divergence's definition; "mean" divides by the number of elements. Source:
     torch.nn.functional.kl_div.
     """

@@ -17,7 +17,7 @@ __all__ = ["log_softmax", "logsumexp", "softmax"]
 
 
 def largest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return the largest element along axes that stay, as a constant; 0 where there is none."""
+    """Return the largest element along axes, which stay, as a constant; 0 if there are no elements."""
     with recording(OFF):
         if size_along(x, axes):
             return xt.max(x, axis=axes, keepdims=True)
@@ -51,9 +51,9 @@ def _logsumexp_back(g: Tensor, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 @differentiable(x=lambda g, y, axis: _softmax_back(g, y, axis))  # whose names `macro` hides
 @macro
 def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
-    """Return exp(x) over its sum along the axis, or axes.
+    """Return exp(x) divided by its sum along the axis or axes.
 
-    A row of nothing but -inf, or with inf in it, is NaN, as in PyTorch. Raises TypeError unless x is real floating,
+    A row that is all -inf, or that contains inf, gives NaN, as in PyTorch. Raises TypeError unless x is real floating,
     AxisError. Source: torch.nn.functional.softmax.
     """
     x = floating(x, "softmax")
@@ -65,7 +65,7 @@ def softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
 @differentiable(x=lambda g, y, axis: _log_softmax_back(g, y, axis))  # as above
 @macro
 def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
-    """Return log(softmax(x)), without the rounding of small probabilities to 0.
+    """Return log(softmax(x)), without rounding small probabilities to 0.
 
     Raises TypeError unless x is real floating, AxisError. Source: torch.nn.functional.log_softmax.
     """
@@ -78,10 +78,11 @@ def log_softmax(x: Tensor, /, axis: Axis = -1) -> Tensor:
 
 @differentiable(x=_logsumexp_back)
 def logsumexp(x: Tensor, /, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return log(sum(exp(x))) over the axis, or axes, or all.
+    """Return log(sum(exp(x))) over the axis or axes (None: all).
 
-    -inf of nothing and of nothing but -inf. The derivative is softmax(x); where the result is infinite, the elements
-    equal to it share evenly. Raises TypeError unless x is real floating, AxisError. Source: torch.logsumexp.
+    It is -inf if there are no elements or all are -inf. The derivative is softmax(x); where the result is infinite, the
+    elements equal to it share the derivative evenly. Raises TypeError unless x is real floating, AxisError. Source:
+    torch.logsumexp.
     """
     x = floating(x, "logsumexp")
     axes, dtype, x = as_axes(axis, x.ndim, "logsumexp"), x.dtype, wide(x)

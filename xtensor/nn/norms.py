@@ -1,6 +1,6 @@
 """Normalisation: mean 0 and variance 1 along some axes, and then a scale and a shift.
 
-x is real floating-point; weight and bias, where given, have the shapes that each function says.
+x is real floating-point; weight and bias, if given, have the shapes that each function says.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def layer_norm(
     """Return (x - mean) / sqrt(variance + eps) * weight + bias, with mean and variance (of divisor N) along `axis`.
 
     weight, bias: of the shape that x has along those axes, in ascending order. Raises TypeError unless all are real
-    floating, ValueError for other shapes, AxisError. Source: torch.nn.functional.layer_norm, whose normalized_shape
-    is the shape along the last axes.
+    floating, ValueError for other shapes, AxisError. Source: torch.nn.functional.layer_norm, whose normalized_shape is
+    the shape along the last axes.
     """
     x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
     return _scaled(_along_axes(x, axes, eps), weight, bias)
@@ -184,7 +184,7 @@ def group_norm(
     """Return x standardised over each group of channels and all positions of each sample, times weight plus bias.
 
     x: batch first, channels along `axis`. weight, bias: of shape (channels,). Raises TypeError unless all are real
-    floating, ValueError where num_groups does not divide the channels or for other shapes. Source:
+    floating, ValueError if num_groups does not divide the channels or for other shapes. Source:
     torch.nn.functional.group_norm.
     """
     x = floating(x, "group_norm")
@@ -212,7 +212,7 @@ def instance_norm(
     """Return x standardised over all positions of each channel of each sample, times weight plus bias.
 
     x: batch first, channels along `axis`. weight, bias: of shape (channels,). Raises TypeError unless all are real
-    floating, ValueError for other shapes, or where a channel has a single position. Source: Ulyanov et al., 2016;
+    floating, ValueError for other shapes, or if a channel has a single position. Source: Ulyanov et al., 2016;
     torch.nn.functional.instance_norm, without running statistics.
     """
     x = floating(x, "instance_norm")
@@ -228,10 +228,10 @@ def instance_norm(
 def local_response_norm(
     x: Tensor, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
 ) -> Tensor:
-    """Return x / (k + alpha * mean of x**2 over `size` channels around each)**beta; outside there are zeros.
+    """Return x / (k + alpha * mean of x**2 over `size` channels around each)**beta; missing channels count as zeros.
 
-    size: channels, size // 2 of them before. axis: of the channels. Raises TypeError unless x is real floating.
-    Source: Krizhevsky et al., 2012; torch.nn.functional.local_response_norm.
+    size: number of channels, of which size // 2 are before. axis: of the channels. Raises TypeError unless x is real
+    floating. Source: Krizhevsky et al., 2012; torch.nn.functional.local_response_norm.
     """
     x, size = floating(x, "local_response_norm"), count_of(size, "local_response_norm", "size")
     axis = channel_axis(x, axis, "local_response_norm")
@@ -246,7 +246,7 @@ def local_response_norm(
 
 
 def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
-    """Return x divided by its p-norm along `axis`, and by eps where that is larger.
+    """Return x divided by its p-norm along `axis`, or by eps if that is larger.
 
     Raises TypeError unless x is real floating. Source: torch.nn.functional.normalize.
     """
@@ -259,7 +259,7 @@ def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, 
 def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between vectors along `axis` of x and y, which broadcast.
 
-    eps: the least length that a vector counts as. Raises TypeError unless both are real floating. Source:
+    eps: the least length that a vector is assumed to have. Raises TypeError unless both are real floating. Source:
     torch.nn.functional.cosine_similarity.
     """
     x, y = floating(x, "cosine_similarity"), floating(y, "cosine_similarity", "y")
@@ -290,11 +290,11 @@ def batch_norm(
 ) -> Tensor:
     """Return each channel standardised, times weight plus bias; channels lie along `axis`.
 
-    training: if False, with running_mean and running_var, which must be given. If True, with mean and variance (of
-    divisor N) over the batch and all positions; running statistics, where given, are then updated in place to
-    (1 - momentum) * themselves + momentum * the batch's (its variance of divisor N - 1), outside of any gradient.
-    All parameters have shape (channels,). Raises TypeError unless all are real floating, ValueError for other shapes,
-    without running statistics, or for training on a single value per channel. Source: torch.nn.functional.batch_norm.
+    training: if False, running_mean and running_var are used, and must be given. If True, mean and variance (of divisor
+    N) over the batch and all positions are used; running statistics, if given, are then updated in place to (1 -
+    momentum) * themselves + momentum * the batch's (with the variance of divisor N - 1), outside of any gradient. All
+    parameters have shape (channels,). Raises TypeError unless all are real floating, ValueError for other shapes, for
+    missing running statistics, or for training on a single value per channel. Source: torch.nn.functional.batch_norm.
     """
     x = floating(x, "batch_norm")
     axis, eps = channel_axis(x, axis, "batch_norm"), within(eps, "batch_norm", "eps", 0, inf)

@@ -23,14 +23,14 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 def pad(
     x: Tensor, /, width: Any, *, mode: Mode = "zeros", value: Scalar = 0, axes: int | tuple[int, ...] | None = None
 ) -> Tensor:
-    """Return x with elements added around it, and with elements taken away where a width is negative.
+    """Return x with elements added around it, or taken away where a width is negative.
 
-    width: how many before and after: a number, one per axis, or a pair per axis. axes: which they are for; None: the
-    last ones where there are several widths, all for a single number. mode: "zeros" adds `value`; "reflect" mirrors x
-    without repeating its edge, "replicate" repeats the edge, "circular" goes on at the other end.
+    width: how many before and after: a number, one per axis, or a pair per axis. axes: the axes that the widths are
+    for; None: the last ones if there are several widths, all for a single number. mode: "zeros" adds `value`; "reflect"
+    mirrors x without repeating its edge, "replicate" repeats the edge, "circular" continues at the other end.
 
-    Raises ValueError for a mode or width that does not fit: "reflect" takes at most length - 1, "circular" at most
-    length, "replicate" needs an element, nothing may be left shorter than nothing.
+    Raises ValueError for an invalid mode or width: "reflect" takes at most length - 1, "circular" at most length,
+    "replicate" needs an element, and no length may become negative.
     """
     x = as_tensor(x, "pad")
     check_choice("pad", "mode", mode, MODES)
@@ -53,7 +53,7 @@ _LEAST = {"zeros": 0, "reflect": 1, "replicate": 1, "circular": 0}
 
 
 def check_width(shape: Shape, axis: int, pair: tuple[int, int], mode: Mode, function: str = "pad") -> None:
-    """Raise ValueError for a width before and after an axis that a mode cannot fill."""
+    """Raise ValueError for widths before and after an axis that a mode cannot fill."""
     length, argument = shape[axis], "width" if function == "pad" else "padding"
     most = {"reflect": length - 1, "circular": length}.get(mode)
     if min(pair) < 0 and length + min(pair[0], 0) + min(pair[1], 0) < 0:

@@ -56,7 +56,7 @@ class Pending:
         self._expected = lru_cache(KNOWN)(partial(_expected, result))
 
     def __call__(self, operands: tuple[Tensor, ...], plan: Any) -> Tensor:
-        """Return the function of some tensors, pending where what follows may be computed with it."""
+        """Return the function's result for some tensors, pending if the steps that follow may be computed with it."""
         shape, dtype, work, is_certain = self._expected(plan, tuple([(one.shape, one.dtype) for one in operands]))
         later = None
         if is_certain and (work >= CONTRACTION_WAITS or settings().lazy == "always"):
@@ -64,7 +64,7 @@ class Pending:
         return natively(plan.function, operands, self.bound(plan)) if later is None else later
 
     def bound(self, plan: Any) -> partial[Array]:
-        """Return it as a function of native arrays alone."""
+        """Return it as a function of native arrays only."""
         return self._computed(self._compute, plan, None)
 
     def kernel(self, backend: Backend) -> Callable[..., Array]:
@@ -78,7 +78,7 @@ class Pending:
         return ndim - 1 if self._channels_last(plan) else 1
 
     def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, plan: Any) -> Shape:
-        """Return how its result lies, as `batch_as` has it."""
+        """Return the strides of its result, as in `batch_as`."""
         x = operands[0]
         return result_strides(shape, itemsize, follows(x.shape, x.layout.strides, plan.x_last, plan.y_last))
 
@@ -86,7 +86,7 @@ class Pending:
         return self._refuses(plan, operands, result)
 
     def words_there(self, operands: Sequence[Meta], result: Meta, device: Device, plan: Any) -> str:
-        """Return what computes it on another device than the CPU and why, "" where nothing is to be said."""
+        """Return what computes it on another device than the CPU and why, "" if there is nothing to say."""
         return self._words_there(plan, operands, result, device)
 
     def write(self, operands: Sequence[Array], ending: Ending, plan: Any) -> None:

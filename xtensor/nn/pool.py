@@ -70,7 +70,7 @@ FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
 
 
 class Plan(NamedTuple):
-    """Windows over the spatial axes, and whether channels are the last axis."""
+    """The windows over the spatial axes, and whether channels are the last axis."""
 
     function: str
     axes: Axes
@@ -88,13 +88,13 @@ def max_pool(
     ceil_mode: bool = False,
     layout: str | None = None,
 ) -> Tensor:
-    """Return the largest element of each window over 1, 2 or 3 spatial axes; NaN where there is one.
+    """Return the largest element of each window over 1, 2 or 3 spatial axes; NaN if the window contains NaN.
 
-    x: (batch, channels, *lengths), or as layout says. stride: None for windows side by side. padding counts as
-    nothing, and is shorter than a window; words as in `conv`. The lengths of the result are those of `conv`;
-    ceil_mode: a last window that begins inside the input or the padding before it counts even if it does not fit.
-    The derivative goes to the first of several largest. Raises ValueError where parameters do not fit, TypeError for
-    complex numbers and booleans.
+    x: (batch, channels, *lengths), or as layout says. stride: None for adjacent windows. Padding is never the largest,
+    and is shorter than a window; its words are those of `conv`. The lengths of the result are those of `conv`;
+    ceil_mode: also count a last window that begins inside the input or the padding before it, even if it does not fit.
+    The derivative goes to the first of several largest elements. Raises ValueError if parameters do not fit, TypeError
+    for complex numbers and booleans.
     """
     plan, _, x = _windows("max_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
     REAL.check(x.dtype, "max_pool", "x")
@@ -112,10 +112,10 @@ def max_pool_with_indices(
     ceil_mode: bool = False,
     layout: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return what max_pool returns, and where each of its elements was found first: int64 of the same shape.
+    """Return the result of max_pool, and where each of its elements occurs first: int64 of the same shape.
 
-    Places are counted in C order over the spatial axes of x, within each image and channel; -1 for a window that has
-    nothing but padding. Parameters and errors are those of max_pool.
+    Indices count in C order over the spatial axes of x, within each image and channel; -1 for a window that contains
+    only padding. Parameters and errors are those of max_pool.
     """
     plan, _, x = _windows("max_pool_with_indices", x, kernel, stride, padding, dilation, ceil_mode, layout)
     REAL.check(x.dtype, "max_pool_with_indices", "x")
@@ -124,10 +124,10 @@ def max_pool_with_indices(
 
 
 def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout: str | None = None) -> Tensor:
-    """Return zeros (batch, channels, *lengths) with the elements of x at the places that indices say.
+    """Return zeros (batch, channels, *lengths) with the elements of x at the places that indices give.
 
-    x, indices: of one shape, as max_pool_with_indices returns them. Elements at the same place are added. Raises
-    ValueError where shapes do not fit, TypeError for indices that are no integers, IndexError for places outside.
+    x, indices: of one shape, as returned by max_pool_with_indices. Elements at the same place are added. Raises
+    ValueError if shapes do not fit, TypeError for indices that are not integers, IndexError for places outside.
     """
     x, _, last = all_spatial("max_unpool", x, layout)
     indices, inner = whole(indices, "max_unpool", "indices"), as_shape(lengths, "max_unpool", "lengths")
@@ -154,8 +154,8 @@ def avg_pool(
     """Return the average of each window over 1, 2 or 3 spatial axes.
 
     count_include_pad: whether zeros in the padding count as elements. divisor: divide by this instead of the number of
-    elements. The others as in max_pool. Raises ValueError where parameters do not fit, TypeError for other than
-    floating-point numbers.
+    elements. The other parameters are as in max_pool. Raises ValueError if parameters do not fit, TypeError for
+    anything but floating-point numbers.
     """
     plan, pairs, x = _windows("avg_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_floating("avg_pool", x)
@@ -184,7 +184,8 @@ def lp_pool(
 ) -> Tensor:
     """Return the p-norm of each window, (sum of |x|^p)^(1/p), over 1, 2 or 3 spatial axes.
 
-    p: positive. The others as in max_pool. The derivative is 0 where a norm is 0. Raises as avg_pool does.
+    p: positive. The other parameters are as in max_pool. The derivative is 0 where a norm is 0. Raises as avg_pool
+    does.
     """
     plan, _, x = _windows("lp_pool", x, kernel, stride, padding, dilation, ceil_mode, layout)
     _check_floating("lp_pool", x)
@@ -209,10 +210,10 @@ def global_avg_pool(x: Tensor, /, *, layout: str | None = None) -> Tensor:
 
 
 def adaptive_avg_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
-    """Return averages over windows that divide each spatial axis into so many about equal parts.
+    """Return averages over windows that divide each spatial axis into the given number of roughly equal parts.
 
-    lengths: the spatial ones of the result. Part i of n goes from floor(i * length / n) to
-    ceil((i + 1) * length / n). Raises ValueError for lengths below 1, TypeError for other than floating-point numbers.
+    lengths: the spatial lengths of the result. Part i of n goes from floor(i * length / n) to ceil((i + 1) * length /
+    n). Raises ValueError for lengths below 1, TypeError for anything but floating-point numbers.
     """
     x, spatial_axes, _ = all_spatial("adaptive_avg_pool", x, layout)
     _check_floating("adaptive_avg_pool", x)
@@ -267,7 +268,7 @@ def _of_averages(g: Tensor, axis: int, length: int) -> Tensor:
 
 
 def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
-    """Return the largest elements of the windows of adaptive_avg_pool; ties share the derivative."""
+    """Return the largest elements of the windows of adaptive_avg_pool; equal largest elements share the derivative."""
     x, spatial_axes, _ = all_spatial("adaptive_max_pool", x, layout)
     parts_along = each(lengths, len(spatial_axes), "adaptive_max_pool", "lengths", least=1)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
@@ -287,7 +288,7 @@ def _parts(length: int, wanted: int) -> list[tuple[int, int]]:
 
 
 def all_spatial(function: str, x: Any, layout: str | None) -> tuple[Tensor, tuple[int, ...], bool]:
-    """Return a tensor, its spatial axes, which hold elements, and whether channels are its last axis."""
+    """Return a tensor, its spatial axes, which are not empty, and whether channels are its last axis."""
     x = as_tensor(x, function)
     if not 3 <= x.ndim <= 5:
         raise ValueError(expected(function, "x", "have 3, 4 or 5 axes", f"shape {x.shape}"))

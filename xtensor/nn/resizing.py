@@ -1,7 +1,7 @@
 """Images of other sizes: interpolation, samples at any places, and channels that become places.
 
-Along each axis, element i of n covers the places from i to i + 1; with align_corners, elements are points instead, and
-those at both ends stay where they are. Sources: the functions of the same names in torch.nn.functional.
+Along each axis, element i of n covers the interval from i to i + 1. With align_corners, elements are points instead,
+and those at both ends stay where they are. Sources: the functions of the same names in torch.nn.functional.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KEYS = -0.75
 
 
 class Taps(NamedTuple):
-    """What elements along one axis are made of: the places of those that are added up, and their weights, both of shape
+    """The input elements that make up the elements along one axis: their places, and their weights, both of shape
     (taps, length); None for weights of 1.
     """
 
@@ -56,15 +56,15 @@ def interpolate(
     align_corners: bool = False,
     layout: str | None = None,
 ) -> Tensor:
-    """Return x with other lengths along 1, 2 or 3 spatial axes, by the elements nearby.
+    """Return x with other lengths along 1, 2 or 3 spatial axes, computed from neighbouring elements.
 
-    x: (batch, channels, *lengths). size: the lengths, or scale_factor: what they are multiplied with, and rounded down;
-    a number or one per axis. mode: "nearest" takes the element that a place falls into, "nearest-exact" that of the
-    place's middle; "linear", "bilinear", "trilinear" (for 1, 2, 3 axes) two neighbours along each axis, "bicubic" four;
-    "area" averages, as `adaptive_avg_pool`. layout: as of `conv`.
+    x: (batch, channels, *lengths). size: the new lengths, or scale_factor: factors of the lengths, rounded down; a
+    number or one per axis. mode: "nearest" takes the element in which a new element begins, "nearest-exact" the one
+    that contains its middle; "linear", "bilinear", "trilinear" (for 1, 2, 3 axes) use two neighbours along each axis,
+    "bicubic" four; "area" averages, as `adaptive_avg_pool`. layout: as in `conv`.
 
-    Raises ValueError unless exactly one of size and scale_factor is given, where the mode is not for so many axes, or
-    for align_corners with a mode that takes no neighbours; TypeError where neighbours are no floating-point numbers.
+    Raises ValueError unless exactly one of size and scale_factor is given, if the mode does not support the number of
+    axes, or for align_corners with a mode without neighbours; TypeError if neighbours are not floating-point numbers.
     Source: torch.nn.functional.interpolate, which computes places in float32; here they are exact.
     """
     check_choice("interpolate", "mode", mode, MODES)
@@ -164,10 +164,10 @@ def _along(x: Tensor, axis: int, taps: Taps) -> Tensor:
 
 
 def pixel_shuffle(x: Tensor, upscale_factor: int, /) -> Tensor:
-    """Return x (..., channels * r**2, height, width) as (..., channels, height * r, width * r), r being upscale_factor:
-    channel c * r**2 + i * r + j holds row i and column j of the places of channel c.
+    """Return x (..., channels * r**2, height, width) as (..., channels, height * r, width * r); r is upscale_factor.
 
-    Raises ValueError where r**2 does not divide the channels. Source: torch.nn.functional.pixel_shuffle.
+    Channel c * r**2 + i * r + j becomes row i and column j of each r x r block of channel c. Raises ValueError if r**2
+    does not divide the channels. Source: torch.nn.functional.pixel_shuffle.
     """
     x, r = as_tensor(x, "pixel_shuffle"), count_of(upscale_factor, "pixel_shuffle", "upscale_factor")
     if x.ndim < 3 or x.shape[-3] % r**2:
@@ -179,10 +179,10 @@ def pixel_shuffle(x: Tensor, upscale_factor: int, /) -> Tensor:
 
 
 def pixel_unshuffle(x: Tensor, downscale_factor: int, /) -> Tensor:
-    """Return x (..., channels, height * r, width * r) as (..., channels * r**2, height, width), r being
-    downscale_factor: what `pixel_shuffle` takes back.
+    """Return x (..., channels, height * r, width * r) as (..., channels * r**2, height, width); r is downscale_factor.
 
-    Raises ValueError where r does not divide height and width. Source: torch.nn.functional.pixel_unshuffle.
+    The inverse of `pixel_shuffle`. Raises ValueError if r does not divide height and width. Source:
+    torch.nn.functional.pixel_unshuffle.
     """
     x, r = as_tensor(x, "pixel_unshuffle"), count_of(downscale_factor, "pixel_unshuffle", "downscale_factor")
     if x.ndim < 3 or x.shape[-2] % r or x.shape[-1] % r:
@@ -204,10 +204,10 @@ def _last_five(x: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], /, *, align_corners: bool = False) -> Tensor:
-    """Return the grid that `grid_sample` takes for an affine map: theta (batch, 2, 3) gives (batch, height, width, 2),
-    and (batch, 3, 4) gives (batch, depth, height, width, 3).
+    """Return the grid of an affine map for `grid_sample`.
 
-    size: (batch, channels, *lengths) of the result of `grid_sample`. Raises ValueError for other shapes. Source:
+    theta (batch, 2, 3) gives (batch, height, width, 2), and (batch, 3, 4) gives (batch, depth, height, width, 3). size:
+    (batch, channels, *lengths), the shape of the result of `grid_sample`. Raises ValueError for other shapes. Source:
     torch.nn.functional.affine_grid.
     """
     theta, rank = floating(theta, "affine_grid", "theta"), len(size) - 2
@@ -233,13 +233,14 @@ def grid_sample(
     *,
     align_corners: bool = False,
 ) -> Tensor:
-    """Return x at the places of a grid: x (batch, channels, height, width) with grid (batch, *places, 2) gives
-    (batch, channels, *places), and so do three spatial axes with a grid (batch, *places, 3).
+    """Return x sampled at the places of a grid.
 
-    grid: from -1 to 1 along each axis, the last axis of x first; NaN counts as -1. mode: "bilinear" between the 4 or 8
-    elements around a place, "nearest" the one nearest to it. padding_mode: what is outside: "zeros", the "border", or
-    a "reflection" there. Raises ValueError where shapes do not fit or for other words, TypeError unless both are
-    real floating. Source: torch.nn.functional.grid_sample.
+    x (batch, channels, height, width) with a grid (batch, *places, 2) gives (batch, channels, *places); x with three
+    spatial axes takes a grid (batch, *places, 3). grid: from -1 to 1 along each axis, with the last axis of x first;
+    NaN counts as -1. mode: "bilinear" interpolates between the 4 or 8 elements around a place, "nearest" takes the
+    nearest one. padding_mode: the values outside: "zeros", the "border", or a "reflection" at it. Raises ValueError if
+    shapes do not fit or for other words, TypeError unless both are real floating. Source:
+    torch.nn.functional.grid_sample.
     """
     x, grid = floating(x, "grid_sample"), floating(grid, "grid_sample", "grid")
     check_choice("grid_sample", "mode", mode, ("bilinear", "nearest"))
@@ -278,7 +279,7 @@ def _place(ends: Tensor, length: int, padding_mode: str, align_corners: bool) ->
 
 
 class Corner(NamedTuple):
-    """Elements beside places along an axis: their numbers, whether there are any, and their weights."""
+    """Elements next to places along an axis: their numbers, whether they exist, and their weights."""
 
     number: Tensor
     there: Tensor

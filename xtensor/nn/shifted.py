@@ -92,7 +92,7 @@ def weighted_sums(function: str, x: Array, w: Array, y: Array, bias: Array | Non
 
 
 def tensor(native: Array) -> Tensor:
-    """Return a tensor over memory of ours."""
+    """Return a tensor over memory that belongs to xtensor."""
     return wrap(native, device_of(native))
 
 

@@ -44,9 +44,9 @@ _runs: dict[Any, Runs | int] = {}
 
 
 def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
-    """Return what runs on arrays of a kind, None where they go another way, under the settings in force here.
+    """Return what runs on arrays of a kind, under the settings in force here; None if they are computed another way.
 
-    make: returns it, told whether even little work is to be compiled: such arrays come often, or code is asked for.
+    make: returns it, told whether to compile even for little work, because such arrays come often or code is asked for.
     """
     engine = settings().engine
     kind = kind, engine
@@ -61,13 +61,13 @@ def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
 
 
 def known(kind: Any) -> Runs | None:
-    """Return what is remembered for arrays of a kind, None where nothing is yet."""
+    """Return what is remembered for arrays of a kind, None if there is nothing yet."""
     found = _runs.get((kind, settings().engine), 0)
     return None if isinstance(found, int) else found
 
 
 def lying(a: Array) -> tuple[Any, ...]:
-    """Return all that code depends on of an array."""
+    """Return everything about an array that code depends on."""
     return a.shape, a.strides, a.dtype.num, a.flags.aligned
 
 

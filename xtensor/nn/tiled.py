@@ -1,7 +1,7 @@
 """Attention on NumPy's arrays by the kernels of codegen/cpu/attention.py: what these are told, and who computes what.
 
-Arrays are stacks of matrices (..., rows, columns), whose leading axes broadcast. Besides the results there are copies
-of some operands across, in panels, and sums in a few lanes: memory grows as the operands do.
+Arrays are stacks of matrices (..., rows, columns), whose leading axes broadcast. Besides the results there are
+transposed copies of some operands, in panels, and sums in a few lanes, so that memory grows only as the operands do.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ _PLACES = {name: place for place, name in enumerate((*POINTERS, *NUMBERS))}
 
 
 class Scores(NamedTuple):
-    """What makes scores of products. mask: booleans or numbers that broadcast to (..., queries, keys)."""
+    """The parameters that turn products into scores. mask: booleans or numbers that broadcast to (..., queries,
+    keys).
+    """
 
     scale: float
     is_causal: bool
@@ -60,7 +62,7 @@ class Scores(NamedTuple):
 
 
 def attend(query: Array, key: Array, value: Array, scores: Scores) -> tuple[Array, Array]:
-    """Return attention (..., L, V), and by query the logarithm of its sum of powers, inf where it looks nowhere."""
+    """Return attention (..., L, V), and per query the logarithm of its sum of powers; inf if it attends to no key."""
     query, key, value = map(_readable, (query, key, value))
     lead = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     y = empty((*lead, query.shape[-2], value.shape[-1]), query.dtype, query)
@@ -74,7 +76,7 @@ def attend_back(
 ) -> tuple[Array, Array, Array]:
     """Return the cotangents of query, key and value for each matrix of the result, whose cotangent is g.
 
-    logs: as `attend` returned them. means: by query, the sum of the result times g.
+    logs: as returned by `attend`. means: for each query, the sum of the result times g.
     """
     query, key, value, g = map(_readable, (query, key, value, g))
     lead, (rows, depth) = g.shape[:-2], query.shape[-2:]
@@ -147,7 +149,7 @@ class Table:
         self.put(first=firsts, rows=np.minimum(rows - firsts, step))
 
     def put(self, **words: Any) -> None:
-        """Set words: numbers, or arrays with one for each part of the rows."""
+        """Set words: numbers, or arrays with one number for each part of the rows."""
         for name, value in words.items():
             self.words[..., _PLACES[name]] = value
 
@@ -157,7 +159,7 @@ class Table:
         self.words[..., _PLACES[name]] = np.broadcast_to(_addresses(x, rank), self.lead)[..., None]
 
     def offsets(self, name: str, table: Array) -> None:
-        """Set a word to where a table of offsets lies."""
+        """Set a word to the address of a table of offsets."""
         self.alive.append(table)
         self.words[..., _PLACES[name]] = address(table)
 

@@ -25,12 +25,12 @@ TILE, WORKERS, WIDEST = 64, 128, 128
 
 
 def fits(dtype: DType, widths: tuple[int, int]) -> bool:
-    """Return whether there is a kernel for floats of a dtype, so many of a query and of a value."""
+    """Return whether there is a kernel for a dtype and these widths of a query and a value."""
     return dtype == np.float32 and max(widths) <= WIDEST and settings().engine not in ("direct", "interpret")
 
 
 def attend(query: Array, key: Array, value: Array, scores: Scores) -> tuple[Array, Array]:
-    """Return attention (..., L, V), and by query the logarithm of its sum of powers, inf where it looks nowhere."""
+    """Return attention (..., L, V), and per query the logarithm of its sum of powers; inf if it attends to no key."""
     cp, lead = library_of(query), broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     y = cp.empty((*lead, query.shape[-2], value.shape[-1]), query.dtype)
     logs = cp.empty(y.shape[:-1], query.dtype)
@@ -45,7 +45,7 @@ def attend_back(
 ) -> tuple[Array, Array, Array]:
     """Return the cotangents of query, key and value for each matrix of the result, whose cotangent is g.
 
-    logs: as `attend` returned them. means: by query, the sum of the result times g.
+    logs: as returned by `attend`. means: for each query, the sum of the result times g.
     """
     cp, lead = library_of(query), g.shape[:-2]
     found = [cp.empty((*lead, *x.shape[-2:]), x.dtype) for x in (query, key, value)]

@@ -29,12 +29,12 @@ def unfold(
     dilation: Any = 1,
     layout: str | None = None,
 ) -> Tensor:
-    """Return the windows over 1, 2 or 3 spatial axes as columns: what a convolution multiplies its weights with.
+    """Return the windows over 1, 2 or 3 spatial axes as columns, as a convolution multiplies them with its weights.
 
-    x: (batch, channels, *lengths). Returns (batch, channels * window, places): a column holds one window, its channels
-    slowest, and columns go in C order of the output lengths, which are those of `conv`. With a layout whose channels
-    are last both have their second axis last. The parameters are those of `conv`. Raises ValueError where they do not
-    fit, TypeError for booleans. Sources: torch.nn.functional.unfold, MATLAB im2col.
+    x: (batch, channels, *lengths). Returns (batch, channels * window, places): a column holds one window, with its
+    channels slowest, and columns are in C order of the output lengths, which are those of `conv`. With a layout whose
+    channels are last, both have their second axis last. The parameters are those of `conv`. Raises ValueError if they
+    do not fit, TypeError for booleans. Sources: torch.nn.functional.unfold, MATLAB im2col.
     """
     x = _numeric("unfold", x)
     rank = x.ndim - 2
@@ -57,11 +57,10 @@ def fold(
     dilation: Any = 1,
     layout: str | None = None,
 ) -> Tensor:
-    """Return windows added up where they lie: the adjoint of unfold, with the same parameters.
+    """Return windows added up at their places in the image: the adjoint of unfold, with the same parameters.
 
-    columns: (batch, channels * window, places). lengths: the spatial ones of the result (batch, channels, *lengths).
-    Raises ValueError where shapes do not fit, TypeError for booleans. Sources: torch.nn.functional.fold, MATLAB
-    col2im.
+    columns: (batch, channels * window, places). lengths: the spatial lengths of the result (batch, channels, *lengths).
+    Raises ValueError if shapes do not fit, TypeError for booleans. Sources: torch.nn.functional.fold, MATLAB col2im.
     """
     columns = _numeric("fold", columns)
     inner = as_shape(lengths, "fold", "lengths")

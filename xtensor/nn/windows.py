@@ -20,7 +20,7 @@ PADDINGS = ("valid", "same", "same_lower", "full")
 
 
 class Axis(NamedTuple):
-    """One spatial axis: lengths of input, output and window, and where the windows lie."""
+    """One spatial axis: the lengths of input, output and window, and where the windows lie."""
 
     size: int
     out: int
@@ -31,11 +31,11 @@ class Axis(NamedTuple):
 
     @property
     def span(self) -> int:
-        """How many positions a window spreads over."""
+        """The number of positions that a window covers, including gaps."""
         return self.dilation * (self.kernel - 1) + 1
 
     def inside(self, k: int) -> tuple[slice, slice]:
-        """Return the outputs whose element k lies inside the input, and the positions where it lies."""
+        """Return the outputs whose element k lies inside the input, and the positions of that element."""
         shift = k * self.dilation - self.low
         first = max(0, -(shift // self.stride))
         last = min(self.out, (self.size - 1 - shift) // self.stride + 1)
@@ -50,7 +50,7 @@ Places = tuple[Any, ...]  # slices
 
 
 def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
-    """Yield each element of the window, in C order: its index, the outputs it counts for, and where it lies."""
+    """Yield each element of the window in C order: its index, the outputs for which it is inside, and its positions."""
     for tap in product(*([(k, *axis.inside(k)) for k in range(axis.kernel)] for axis in axes)):
         element, outputs, sources = zip(*tap, strict=True)
         yield element, outputs, sources
@@ -89,7 +89,7 @@ def phases_back(w: Any, x: Any, axes: Axes) -> list[tuple[Any, Any, Axes]]:
 
 
 def each(value: Any, rank: int, function: str, argument: str, *, least: int) -> tuple[int, ...]:
-    """Return a number, or one per spatial axis, as one per spatial axis; raises ValueError, TypeError."""
+    """Return a number, or one per spatial axis, as one number per spatial axis; raises ValueError, TypeError."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     if len(values) != rank:
         raise ValueError(expected(function, argument, f"be a number or {rank} of them", value))
@@ -100,7 +100,7 @@ def each(value: Any, rank: int, function: str, argument: str, *, least: int) -> 
 
 
 def as_pairs(value: Any, rank: int, function: str, argument: str = "padding") -> Pairs:
-    """Return padding before and after each axis, of a number, one per axis, or a pair per axis."""
+    """Return padding before and after each axis, given a number, one per axis, or a pair per axis."""
     if not isinstance(value, (tuple, list)):
         value = (value,) * rank
     if len(value) != rank:
@@ -116,7 +116,7 @@ def _pair(value: Any, function: str, argument: str) -> tuple[int, int]:
 
 
 def padding_of(padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequence[int], function: str) -> Pairs:
-    """Return the padding before and after each axis that a number, numbers, pairs or a word stand for."""
+    """Return the padding before and after each axis that is given as a number, numbers, pairs or a word."""
     if not isinstance(padding, str):
         return as_pairs(padding, len(sizes), function)
     if padding not in PADDINGS:
@@ -131,7 +131,7 @@ def padding_of(padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequen
 
 
 def halves(totals: Sequence[int], word: str) -> Pairs:
-    """Return so much padding along each axis as "same" divides it: what is odd goes after; "same_lower": before."""
+    """Return the padding along each axis divided as "same" does, with the larger part after; "same_lower": before."""
     pairs = tuple((total // 2, total - total // 2) for total in totals)
     return pairs if word == "same" else tuple((high, low) for low, high in pairs)
 
@@ -139,7 +139,7 @@ def halves(totals: Sequence[int], word: str) -> Pairs:
 def axes_of(
     function: str, shape: Shape, sizes: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any
 ) -> tuple[Axes, Pairs]:
-    """Return the spatial axes of windows over an input, and its padding; shape: all of it, for messages."""
+    """Return the spatial axes of windows over an input, and its padding; shape: the whole shape, for messages."""
     rank = len(sizes)
     strides = each(stride, rank, function, "stride", least=1)
     dilations = each(dilation, rank, function, "dilation", least=1)
@@ -162,13 +162,13 @@ _PLAIN = frozenset((int, str, type(None)))
 
 
 def is_plain(kind: tuple[Any, ...]) -> bool:
-    """Return whether equal arguments mean the same: booleans and floats, which are errors, equal integers."""
+    """Return whether equal arguments mean the same; booleans and floats do not: they are errors, but equal integers."""
     odd = [one for one in kind if type(one) not in _PLAIN]
     return not odd or all(type(one) is tuple and _PLAIN.issuperset(map(type, one)) for one in odd)
 
 
 def channels_last(layout: Any, rank: int, function: str) -> tuple[bool, bool]:
-    """Return whether channels are the last axis of the input and of the output: a layout's name, or one for each."""
+    """Return whether channels are the last axis of the input and of the output, for a layout's name or a pair."""
     names = (layout, layout) if layout is None or isinstance(layout, str) else tuple(layout)
     known = (FIRST[rank - 1], LAST[rank - 1])
     if len(names) != 2 or any(name is not None and name not in known for name in names):
@@ -187,23 +187,22 @@ def batched(n: int, channels: int, sizes: Shape, last: bool) -> Shape:
 
 
 def lies_last(shape: Shape, strides: Shape) -> bool:
-    """Return whether the channels of (batch, channels, *lengths) lie nearest to each other in memory."""
+    """Return whether the channels of (batch, channels, *lengths) are adjacent in memory."""
     steps = [abs(step) for n, step in zip(shape[2:], strides[2:], strict=True) if n > 1]
     return bool(steps) and shape[1] > 1 and 0 < abs(strides[1]) < min(steps)
 
 
 def follows(shape: Shape, strides: Shape, last: bool, result_last: bool) -> bool:
-    """Return whether the channels of a result lie nearest to each other in memory although they are its second axis: as
-    those of what it is made from do, which has them as its second axis, too. That is PyTorch's rule.
+    """Return whether the channels of a result are adjacent in memory although they are its second axis: this is so if
+    its operand also has them as second axis and adjacent (PyTorch's rule).
 
-    shape, strides: of what it is made from. last, result_last: whether channels are the last axis of that, of the
-    result.
+    shape, strides: of the operand. last, result_last: whether channels are the last axis of the operand, of the result.
     """
     return not (last or result_last) and lies_last(shape, strides)
 
 
 def result_strides(shape: Shape, itemsize: int, nearest: bool) -> Shape:
-    """Return the strides of a packed result. nearest: whether it is as `follows` says."""
+    """Return the strides of a packed result. nearest: whether channels are adjacent, as `follows` says."""
     if not nearest:
         return c_strides(shape, itemsize)
     first, *between, last = c_strides((shape[0], *shape[2:], shape[1]), itemsize)

@@ -216,7 +216,7 @@ def tiles_of(scheme: Scheme, axes: Axes) -> Shape:
 
 
 def unfit(axes: Axes, dtype: DType, m: int) -> str | None:
-    """Return why there are no tiles of m outputs for such windows or numbers, None where there are."""
+    """Return why there are no tiles of m outputs for such windows or dtypes, None if there are."""
     window = "x".join(str(axis.kernel) for axis in axes)
     if window != "3x3":
         return f"windows are {window}"
@@ -236,9 +236,9 @@ def scheme_of(axes: Axes, m: int, *, back: bool = False) -> Scheme:
 def unreadable(
     x: Array, w: Array, y: Array, axes: Axes, m: int, *, asked: bool = False, back: bool = False
 ) -> str | None:
-    """Return why the kernel does not compute these arrays (batch, groups, channels, height, width), None if it does.
+    """Return why the kernel cannot compute these arrays (batch, groups, channels, height, width), None if it can.
 
-    asked: whether it is to be compiled for little work too. back: whether x are outputs, and y inputs.
+    asked: whether it is to be compiled even for little work. back: whether x are outputs, and y inputs.
     """
     found = unfit(axes, y.dtype, m)
     if found is not None:
@@ -272,7 +272,7 @@ def seconds(
 
 
 def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False) -> tuple[str, str]:
-    """Return the algorithm that takes less time by the estimate, and what that says; shapes alone count."""
+    """Return the algorithm with the lower estimated time, and that estimate in words; it depends on shapes alone."""
     ours, products = seconds(x.shape[1], x.shape[2], outputs, x.shape[0], axes, y.itemsize, back=back)
     estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
@@ -289,7 +289,7 @@ class ByTiles(NamedTuple):
     launches: Launches
 
     def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
-        """Write them, and return whether all are finite. bias: (groups, outputs) numbers."""
+        """Write the results, and return whether all are finite. bias: (groups, outputs) numbers."""
         shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
         return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
 
@@ -305,10 +305,10 @@ class ByTiles(NamedTuple):
 
 
 def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
-    """Write the outputs of x (batch, groups, channels, height, width) into y alike, and return whether all are finite.
+    """Write the outputs of x (batch, groups, channels, height, width) into y, and return whether all are finite.
 
-    w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). Where the scheme goes back, x are outputs of windows
-    that lie so, and y inputs. Returns None, with nothing written, where `budget` bytes of scratch are too few. An
+    w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). If the scheme goes back, x are outputs of windows
+    with these axes, and y inputs. Returns None, with nothing written, if `budget` bytes of scratch are too few. An
     element that is not finite spoils all outputs of its tile.
     """
     w = w if _is_square(w) else np.ascontiguousarray(w)
@@ -319,9 +319,9 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, schem
 def outputs_of(
     x: Array, w: Array, y: Array, axes: Axes, scheme: Scheme, budget: int, *, is_biased: bool, begin: int = 0
 ) -> ByTiles | None:
-    """Return what `convolve` runs, None where scratch is too little or the elements of windows lie apart.
+    """Return what `convolve` runs, None if the scratch is too small or the elements of windows lie apart.
 
-    begin: the bytes from where the weights that it is given begin to those of w.
+    begin: the bytes from the start of the given weights to the start of w.
     """
     if not _is_square(w):
         return None
@@ -433,16 +433,16 @@ def _over_outputs(
 
 def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
     """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
-    with nothing written, where the scratch is too little.
+    with nothing written, if the scratch is too small.
 
-    Chunks are dealt out to lanes, each of which adds up its own in order, and the lanes are added in order.
+    Chunks are distributed over lanes, each of which adds up its own in order, and the lanes are added in order.
     """
     found = weights_of(x, y, w, axes, scheme, budget)
     return None if found is None else found.run(x, w, y)
 
 
 def weights_of(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> ByTiles | None:
-    """Return what `convolve_weights` runs, None where the scratch is too little."""
+    """Return what `convolve_weights` runs, None if the scratch is too small."""
     launches = _weights_of(geometry_of(x, w.shape[1], y, axes, scheme, gradient=True), _steps(w), budget)
     return None if launches is None else ByTiles(launches)
 

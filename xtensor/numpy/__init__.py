@@ -13,7 +13,7 @@ _found = _names.attributes("")
 
 
 def __getattr__(name: str) -> _Any:
-    """Return what stands for a name of NumPy's, and remember it."""
+    """Return the object that stands for one of NumPy's names, and remember it."""
     found = globals()[name] = _found(name)
     return found
 

@@ -47,14 +47,14 @@ SPELLED = {
 
 
 def answers_itself(x: Any) -> bool:
-    """Return whether an operand is another library's that has NumPy's functions call its own."""
+    """Return whether an operand belongs to another library that makes NumPy's functions call its own."""
     plain = isinstance(x, (Tensor, numpy.ndarray, numpy.generic)) or type(x) is Number
     return hasattr(x, "__array_ufunc__") and not plain
 
 
 def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """Return what NumPy's function has of an operand that answers itself: a Series, say, or arrays, which are tensors
-    here. What that follows from cannot be looked into, and so no function is captured that does so.
+    """Return what NumPy's function returns for an operand that answers itself: a Series, for instance, or arrays, which
+    become tensors. What that depends on cannot be seen, so a function that does this is not captured.
     """
     refuse_capture(native.__name__)
     return _as_tensors(native(*args, **given))
@@ -68,9 +68,9 @@ def _as_tensors(found: Any) -> Any:
 
 
 def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
-    """Return a value as a tensor, as NumPy's functions take it: a tensor, array, number or nested sequence.
+    """Return a value as a tensor, as NumPy's functions accept it: a tensor, array, number or nested sequence.
 
-    device: where to, None for the default one; a tensor stays where it is.
+    device: the target, None for the default one; a tensor stays where it is.
     """
     if type(x) is Tensor:
         return x
@@ -79,12 +79,12 @@ def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
 
 
 def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
-    """Return values as tensors, Python numbers among them of the dtypes that they have by themselves."""
+    """Return values as tensors, with each Python number in its own default dtype."""
     return tuple([as_array(x, function) for x in values])
 
 
 def beside(function: str, *values: Any) -> tuple[Tensor, ...]:
-    """Return values as tensors, the Python numbers among them of the dtype they count as beside the others."""
+    """Return values as tensors, with Python numbers in the dtype that they have in combination with the others."""
     arrays = [x for x in values if not isinstance(x, (bool, int, float, complex))]
     if not arrays or len(arrays) == len(values):
         return tuple([as_array(x, function) for x in values])
@@ -106,8 +106,8 @@ def numbers(x: Any, function: str) -> Tensor:
 
 
 def flattened(x: Any, axis: Any, function: str, *, lone: bool = True) -> tuple[Tensor, Any]:
-    """Return an array and an axis of it: of all its elements in a row where NumPy's axis is None. lone: whether NumPy
-    takes an array without axes as a row, too.
+    """Return an array and an axis of it: the flattened array where NumPy's axis is None. lone: whether NumPy also
+    treats a 0-d array as a row.
     """
     found = as_array(x, function)
     axis = lone_axis(found, axis) if lone else axis
@@ -115,35 +115,35 @@ def flattened(x: Any, axis: Any, function: str, *, lone: bool = True) -> tuple[T
 
 
 def memory_order(order: Any, function: str, others: str = "") -> str:
-    """Return an order of elements in memory as NumPy's letter: C, which None is too, F, or one of others."""
+    """Return a memory order as NumPy's letter: C (also for None), F, or one of the others."""
     letter = "C" if order is None else order.upper() if isinstance(order, str) else order
     check_choice(function, "order", letter, ("C", "F", *others))
     return cast(str, letter)
 
 
 def lone_axis(x: Tensor, axis: Any) -> Any:
-    """Return the axis, but None for 0 and -1 of an array without axes, which NumPy takes along these all the same."""
+    """Return the axis, or None for axis 0 or -1 of a 0-d array, which NumPy accepts."""
     return None if not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1) else axis
 
 
 @differentiable(same=lambda g, like: xt.astype(g, like.dtype, copy=False))
 def with_slope(value: Tensor, same: Tensor) -> Tensor:
-    """Return a value with the gradient of another one, which is the same but for rounding."""
+    """Return a value with the gradient of another value that is equal except for rounding."""
     return cast(Tensor, xt.positive(value))
 
 
 def has_gradient(*tensors: Tensor) -> bool:
-    """Return whether gradients are taken down of a tensor."""
+    """Return whether gradients are recorded for any of the tensors."""
     return active[0] and steps_of(tensors) is not None
 
 
 def constant(native: Any) -> Tensor:
-    """Return a tensor on the default device of a fresh array whose elements follow from Python's constants."""
+    """Return a tensor on the default device over a fresh array whose elements depend on Python constants alone."""
     return created(native, chosen_device(None, "asarray"))
 
 
 def give(function: str, result: Tensor, out: Any, where: Any = True, casting: str = "same_kind") -> Tensor:
-    """Return a result, written into `out` where there is one; at elements that `where` leaves out, that stays."""
+    """Return a result, written into `out` if there is one; elements that `where` leaves out keep their values."""
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     if out is None:

@@ -1,7 +1,8 @@
 """The door to the library: every function of NumPy that is not written here is called on the tensors' own arrays.
 
-On a device that is its library's function of that name. Arguments that a function writes pass the write barrier,
-results that share memory with an operand share its owner, and a gradient on its way back says what has no derivative.
+On another device, it is the function of that name in the device's library. Arguments that a function writes to pass the
+write barrier, results that share memory with an operand share its owner, and a gradient on its way back raises an error
+that names what has no derivative.
 """
 
 from __future__ import annotations
@@ -79,14 +80,14 @@ def _is_steady(name: str) -> bool:
 
 
 class Passage:
-    """One call on its way through the door: what the tensors' arrays are, and whose the results' memory is."""
+    """One call through the door: the arrays of its tensors, and the owners of the memory of its results."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.operands: list[tuple[Tensor, Native]] = []
 
     def there(self, x: Any, *, written: bool = False) -> Any:
-        """Return an argument with arrays in the place of its tensors."""
+        """Return an argument with arrays in place of its tensors."""
         if type(x) is Tensor:
             native = self._to_write(x) if written else native_of(x)
             self.operands.append((x, native))
@@ -107,7 +108,7 @@ class Passage:
         return writable(x, self.name)
 
     def back(self, result: Any, device: Device) -> Any:
-        """Return a result with tensors in the place of its arrays and numbers."""
+        """Return a result with tensors in place of its arrays and numbers."""
         if isinstance(result, (numpy.ndarray, numpy.generic)) or (device != "cpu" and device.backend.owns(result)):
             return self._tensor(result, device)
         if isinstance(result, (list, tuple)):
@@ -243,12 +244,12 @@ def _filled(function: Callable[..., Any], args: Any, given: dict[str, Any], *nat
 
 
 def found_in(library: Any, name: str) -> Any:
-    """Return what a library has of a dotted name, None if it has nothing."""
+    """Return the attribute of a library with a dotted name, None if it has none."""
     return reduce(lambda module, part: getattr(module, part, None), name.split("."), library)
 
 
 def door(name: str) -> Callable[..., Any]:
-    """Return the library's function of this name, "linalg.cond" say, as a function of tensors."""
+    """Return the library's function of this name, such as "linalg.cond", as a function of tensors."""
     theirs = found_in(numpy, name)
 
     def call(*args: Any, **given: Any) -> Any:
@@ -267,12 +268,12 @@ NUMBERS = frozenset((bool, int, float))
 
 
 def are_numbers(args: tuple[Any, ...]) -> bool:
-    """Return whether arguments are numbers alone, and nobody looks on."""
+    """Return whether all arguments are numbers and no capture is watching."""
     return not watchers and not observers and NUMBERS.issuperset(map(type, args))
 
 
 def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that draws random numbers, one of which NumPy returns without any way through the door."""
+    """Return a function that draws random numbers; a single number comes from NumPy directly, not through the door."""
 
     @wraps(call)
     def drawn(*args: Any, **given: Any) -> Any:
@@ -285,7 +286,7 @@ def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any
 
 
 def summary(theirs: Any) -> str:
-    """Return the first sentence of what NumPy's documentation says of one of its functions."""
+    """Return the first sentence of NumPy's documentation of one of its functions."""
     paragraphs = (getattr(theirs, "__doc__", None) or "").strip().split("\n\n")
     lines = [text for text in paragraphs if text and not text.split("\n")[0].rstrip().endswith(")")]
     return " ".join((lines or paragraphs)[0].split())

@@ -74,7 +74,7 @@ _WRITTEN = (algebra, creation, folding, selecting, shaping, statistics)
 
 
 def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
-    """Return the public functions of a file of this room, with NumPy's words where they have none of their own."""
+    """Return the public functions of a file of this package, with NumPy's summaries for those without a docstring."""
     found = {}
     for name, value in vars(module).items():
         if name[0] != "_" and str(getattr(value, "__module__", "")) == module.__name__:
@@ -113,12 +113,12 @@ _NOT_THIN = frozenset(
 
 
 def is_thin(name: str, ours: Any, theirs: Any) -> bool:
-    """Return whether calls of a function of NumPy's on small arrays are NumPy's own."""
+    """Return whether calls of one of NumPy's functions on small arrays go to NumPy directly."""
     return isinstance(ours, FunctionType) and callable(theirs) and name not in _NOT_THIN
 
 
 def written() -> dict[str, Any]:
-    """Return what is written here, by NumPy's names."""
+    """Return what is defined here, by NumPy's names."""
     found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc}
     for module in _WRITTEN:
         found |= functions(module, numpy)
@@ -132,7 +132,7 @@ LIBRARIES = ("fft", "linalg", "random")
 
 @cache
 def library(name: str) -> ModuleType:
-    """Return one of the modules inside this one."""
+    """Return one of the modules inside this package."""
     module = import_module(f".{name}", __package__)
     found = functions(module, getattr(numpy, name))
     if name != "random":  # whose functions return generators of this library
@@ -141,9 +141,9 @@ def library(name: str) -> ModuleType:
 
 
 def found(path: str) -> Any:
-    """Return what stands here for a name of NumPy's that is not written here, "exp" or "linalg.lstsq" say.
+    """Return what stands for a name of NumPy's that is not defined here, such as "exp" or "linalg.lstsq".
 
-    Raises AttributeError for what is left out, what NumPy has removed, and what it never had.
+    Raises AttributeError for names that are left out, that NumPy has removed, or that it never had.
     """
     if path in LEFT_OUT:
         raise AttributeError(f"xtensor.numpy has no {path}: {LEFT_OUT[path]}", name=path.rpartition(".")[2])
@@ -155,14 +155,14 @@ def found(path: str) -> Any:
 
 
 def kind(path: str, theirs: Any) -> str:
-    """Return what a name of NumPy's is here, in the words of the table."""
+    """Return the kind of one of NumPy's names here, in the words of the table."""
     if path in SAME or not callable(theirs) or (isinstance(theirs, type) and issubclass(theirs, numpy.generic)):
         return OWN
     return LIBRARY
 
 
 def group(path: str) -> str:
-    """Return which column of the table a public name of NumPy's stands in; "" for one that is left out."""
+    """Return the column of the table that a public name of NumPy's is in; "" for a name that is left out."""
     if path in LEFT_OUT:
         return ""
     inner, _, name = path.rpartition(".")

@@ -1,7 +1,7 @@
 """NumPy's protocols: what NumPy's own functions do when they are called with tensors.
 
-They stay in this library: the function of that name here, or the library's through the door. With
-`xt.options(numpy="convert")` tensors become NumPy's arrays first, as they do for anything that only knows `__array__`.
+The calls stay in this library: they run the function of that name here, or the library's through the door. With
+`xt.options(numpy="convert")` tensors become NumPy arrays first, as they do for code that only knows `__array__`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
 
 
 def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Answer a universal function of NumPy's that was called with a tensor among its operands or results."""
+    """Answer a call of one of NumPy's universal functions with a tensor among its operands or results."""
     ours = _ours.get(ufunc)
     if ours is None or given or method != "__call__" or not _QUIET.issuperset(map(type, inputs)) or _converts(()):
         return _universal(ufunc, method, inputs, given)
@@ -73,7 +73,7 @@ def _is_special(ufunc: Any) -> bool:
 
 
 def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Answer a function of NumPy's that was called with a tensor among its arguments."""
+    """Answer a call of one of NumPy's functions with a tensor among its arguments."""
     if not all(issubclass(one, _PLAIN) for one in types):
         return NotImplemented
     if _converts((given.get("out"),)):

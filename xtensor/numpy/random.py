@@ -21,9 +21,10 @@ __getattr__ = attributes("random")
 
 
 class Generator(_Generator):
-    """A numpy.random.Generator whose arrays are tensors: xtensor's, with every distribution of NumPy's.
+    """A numpy.random.Generator whose arrays are xtensor's tensors, with every distribution of NumPy's.
 
-    One number without a size is a float or an int of Python's where NumPy's is, and so no step of a captured function.
+    A single number without a size is a Python float or int where NumPy's is, and is therefore no step of a captured
+    function.
     """
 
     def __init__(self, bit_generator: Any) -> None:
@@ -73,7 +74,7 @@ def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: An
 
 
 class RandomState:
-    """A numpy.random.RandomState whose numbers are tensors."""
+    """A numpy.random.RandomState that returns tensors."""
 
     def __init__(self, seed: Any = None) -> None:
         self.native = numpy.random.RandomState(seed)
@@ -122,5 +123,5 @@ _draw_at_once()
 
 
 def default_rng(seed: Any = None) -> Generator:
-    """Return a Generator over NumPy's stream of that seed."""
+    """Return a Generator over NumPy's stream for that seed."""
     return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(seed))

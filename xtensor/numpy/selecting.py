@@ -303,7 +303,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tensor:
 
 
 class vectorize:  # noqa: N801 - NumPy's name
-    """Call a function of numbers for each element of arrays that broadcast."""
+    """Call a function of numbers for each element of arrays that broadcast together."""
 
     def __init__(
         self,

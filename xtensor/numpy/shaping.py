@@ -134,7 +134,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Return the operands in one shape; those of objects and text, which tensors do not hold, as NumPy's arrays."""
+    """Return the operands in one shape; those of objects and text, which tensors cannot hold, as NumPy arrays."""
     arrays = [_or_objects(x) for x in args]
     shape = numpy.broadcast_shapes(*[x.shape for x in arrays])
     return tuple([(xt if isinstance(x, Tensor) else numpy).broadcast_to(x, shape) for x in arrays])

@@ -1,6 +1,6 @@
 """The thin way of NumPy's names: of small arrays that are there, NumPy's own function is called at once.
 
-What is composed here of the standard's functions enters ten of them, which small arrays do not pay for.
+A function that is composed here calls ten of the standard's functions, which costs too much for small arrays.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ LONG_WAY = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError
 
 
 def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> Callable[..., Any]:
-    """Return a function whose calls on small arrays are NumPy's own; all others are the given function's, which also
-    says what is wrong with what NumPy refuses.
+    """Return a function that calls NumPy's for small arrays, and the given function for all others; the latter also
+    raises the errors for what NumPy refuses.
 
-    native: NumPy's function. Results that lie in the memory of an argument go the long way too: they share its owner.
+    native: NumPy's function. Results that lie in the memory of an argument take the long way too, as they share its
+    owner.
     """
 
     limits: list[int] = []  # found out at the first call: it takes longer than a call
@@ -71,8 +72,8 @@ def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW
 
 
 def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: int = COMPOSED_BELOW) -> Any:
-    """Return what NumPy's function makes of arrays of at most so many bytes that are there, and of numbers where the
-    default device is the CPU; raises one of LONG_WAY where it is to be called the long way.
+    """Return the result of NumPy's function for evaluated arrays of at most `most` bytes, and for numbers if the
+    default device is the CPU; raises one of LONG_WAY if the long way is to be taken.
     """
     natives: list[Native] = []
     taken = _taken(args, natives, most)
@@ -84,7 +85,7 @@ def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: 
 
 
 def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int) -> bool:
-    """Let NumPy write what its function computes into an array for whose bytes nobody waits; return whether it did.
+    """Let NumPy write its function's result into an array whose bytes no reader waits for; return whether it did.
 
     most: the bytes of each array, at most.
     """
@@ -100,7 +101,7 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
 
 
 def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
-    """Let NumPy's function change a small array in place that is there, given more arguments; return whether it did."""
+    """Let NumPy's function change a small evaluated array in place, with more arguments; return whether it did."""
     if type(target) is not Tensor or not _is_free(target, COMPOSED_BELOW):
         return False
     try:

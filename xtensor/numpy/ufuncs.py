@@ -50,7 +50,7 @@ _INTO = FAST_LAUNCH_PAYS // CHEAP_BELOW
 class Ufunc:
     """A universal function of NumPy over tensors.
 
-    native: the one of NumPy, which says how many operands there are and which dtypes.
+    native: NumPy's function, which determines the number of operands and the dtypes.
     function: what computes it: a function of the namespace, a formula, or the library's own.
     """
 
@@ -78,7 +78,7 @@ class Ufunc:
         return self.__name__
 
     def __call__(self, *operands: Any, **options: Any) -> Any:
-        """Compute the function of operands that broadcast; out, where, dtype and casting are NumPy's."""
+        """Compute the function for operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
                 if any(answers_itself(x) for x in operands):
@@ -178,7 +178,7 @@ class Ufunc:
         return folded(fold[0], array, axis, out, keepdims, initial, where, **options)
 
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
-        """Return the results over all elements up to each along an axis."""
+        """Return the results over all elements up to each one along an axis."""
         name = RUNS.get(self.__name__)
         is_extreme = self.__name__ in EXTREMES and dtype is None  # else it casts first
         if is_extreme and type(array) is Tensor and array.ndim and array.device.backend is CPU:
@@ -189,12 +189,12 @@ class Ufunc:
         return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out)
 
     def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
-        """Return the function's results for all pairs of an element of a and one of b."""
+        """Return the function's results for all pairs of one element of a and one of b."""
         a, b = beside(self.__name__, a, b)
         return self(xt.reshape(a, (*a.shape, *(1,) * b.ndim)), b, **options)
 
     def at(self, a: Tensor, indices: Any, b: Any = None, /) -> None:
-        """Compute the function in place at indices, of which each counts that occurs more than once."""
+        """Compute the function in place at indices; an index that occurs several times counts each time."""
         if active[0] and _is_sum_at(self.__name__, a, indices, b):
             total = added(xt.astype(b, a.dtype, copy=False), indices, 0, a.shape[0])
             a[...] = a + total if self.__name__ == "add" else a - total
@@ -227,8 +227,8 @@ def folded(
 ) -> Tensor:
     """Return a reduction of the namespace with NumPy's options.
 
-    Elements left out count as what changes nothing, which for max and min is `initial`. An array without axes is taken
-    along axis 0 or -1, too, but for its mean, as NumPy does.
+    Elements that are left out count as the neutral element, which for max and min is `initial`. A 0-d array is also
+    reduced along axis 0 or -1, except for its mean, as in NumPy.
     """
     if type(x) is not Tensor and answers_itself(x):
         given = {
@@ -396,7 +396,7 @@ _AS_THE_STANDARD = frozenset(("divmod",))
 
 
 def ufunc(name: str) -> Ufunc:
-    """Return the universal function of NumPy of this name over tensors."""
+    """Return NumPy's universal function of this name over tensors."""
     own = getattr(xt, SPELLED.get(name, name), None)
     native = getattr(numpy, name)
     return Ufunc(name, FORMULAS.get(name) or own or door(name), native)

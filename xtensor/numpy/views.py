@@ -34,13 +34,13 @@ class _Arrays(type):
 
 
 class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name
-    """The type of tensors, for isinstance and annotations; called, an array whose elements are not set."""
+    """The type of tensors, for isinstance and annotations; a call makes an array of unset elements."""
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
 
 class Flat:
-    """The elements of a tensor in C order, as `x.flat` has them: read, written and gone through."""
+    """The elements of a tensor in C order, as `x.flat` gives them: for reading, writing and iterating."""
 
     __slots__ = ("_of",)
 
@@ -73,7 +73,7 @@ class Flat:
 def sliding_window_view(
     x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
 ) -> Tensor:
-    """Return the windows of a shape at each place where they fit: a view, which is read-only unless asked otherwise."""
+    """Return a view of the windows of a shape at each place where they fit; it is read-only unless asked otherwise."""
     x = as_array(x, "sliding_window_view")
     if writeable:  # an element that lies in several windows may be written twice
         refuse_capture("sliding_window_view")
@@ -114,7 +114,7 @@ def ndenumerate(arr: Any) -> Iterator[tuple[tuple[int, ...], Tensor]]:
 
 
 class Archive(Mapping[str, Tensor]):
-    """What `load` makes of an .npz file: its arrays as tensors, each read when it is asked for."""
+    """The result of `load` for an .npz file: its arrays as tensors, each read when it is asked for."""
 
     def __init__(self, archive: Any) -> None:
         self._archive = archive
@@ -139,5 +139,5 @@ class Archive(Mapping[str, Tensor]):
         return repr(self._archive)
 
     def close(self) -> None:
-        """Close the file; what was read stays."""
+        """Close the file; arrays that were read stay valid."""
         self._archive.close()

@@ -14,7 +14,7 @@ from .probability import *
 
 
 def __getattr__(name: str) -> _Any:
-    """Return SciPy's universal function of a name that is not written here, and remember it."""
+    """Return SciPy's universal function of a name that is not defined here, and remember it."""
     found = globals()[name] = _names.found(name)
     return found
 

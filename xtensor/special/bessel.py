@@ -178,13 +178,13 @@ def kv(v: Operand, z: Operand, /) -> Tensor:
 
 @library(FLOATING, x=lambda x: xt.exp(x) / x)
 def expi(x: Operand, /) -> Tensor:
-    """Return the exponential integral, that of exp(t) / t from -inf to x."""
+    """Return the exponential integral: the integral of exp(t) / t from -inf to x."""
     ...
 
 
 @library(FLOATING, x=lambda x: -xt.exp(-x) / x)
 def exp1(x: Operand, /) -> Tensor:
-    """Return the exponential integral, that of exp(-x t) / t from 1 to inf."""
+    """Return the exponential integral: the integral of exp(-x t) / t from 1 to inf."""
     ...
 
 
@@ -194,7 +194,7 @@ def _of_expn(n: Tensor, x: Tensor) -> Tensor:
 
 @library(x=lambda n, x: -_of_expn(n, x))
 def expn(n: Operand, x: Operand, /) -> Tensor:
-    """Return the integral of exp(-x t) / t**n from 1 to inf, n being integers that are not negative."""
+    """Return the integral of exp(-x t) / t**n from 1 to inf, for non-negative integers n."""
     ...
 
 
@@ -212,13 +212,13 @@ def _of_ellipe(m: Tensor, y: Tensor) -> Tensor:
 
 @library(m=_of_ellipk)
 def ellipk(m: Operand, /) -> Tensor:
-    """Return the complete elliptic integral of the first kind of parameter m."""
+    """Return the complete elliptic integral of the first kind with parameter m."""
     ...
 
 
 @library(m=_of_ellipe)
 def ellipe(m: Operand, /) -> Tensor:
-    """Return the complete elliptic integral of the second kind of parameter m."""
+    """Return the complete elliptic integral of the second kind with parameter m."""
     ...
 
 
@@ -245,7 +245,7 @@ def cbrt(x: Operand, /) -> Tensor:
 
 @library(FLOATING, z=lambda y: y / (1 + y))
 def wrightomega(z: Operand, /) -> Tensor:
-    """Return the y with y + log(y) = z."""
+    """Return the number y for which y + log(y) = z."""
     ...
 
 

@@ -25,7 +25,7 @@ ROOT_PI, ROOT_2_PI = pi**0.5, (2 * pi) ** 0.5
 def composed(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
     """Declare a formula: the stub's body gets tensors of one floating dtype, and is recorded like what it calls.
 
-    pulls: the derivatives by argument, all or none; without any, the gradient is that of the formula.
+    pulls: the derivatives by argument, for all or none; without any, the gradient is that of the formula.
     """
 
     def decorate(stub: F) -> F:
@@ -38,7 +38,7 @@ def composed(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F
 
 
 def library(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
-    """Declare a function that SciPy's of the same name computes, on a GPU CuPy's; the stub's body is empty.
+    """Declare a function that SciPy's function of the same name computes, on a GPU CuPy's; the stub's body is empty.
 
     pulls: the derivatives by argument; going back to any other argument raises NotImplementedError.
     """
@@ -86,7 +86,7 @@ def _door(stub: Any, function: Any, accepts: Category) -> Callable[..., Tensor]:
 def floats(
     function: str, accepts: Category, parameters: tuple[str, ...], operands: tuple[Any, ...]
 ) -> tuple[Tensor, ...]:
-    """Return operands as tensors of their common floating dtype, which Python numbers take on."""
+    """Return operands as tensors of their common floating dtype, which Python numbers also take on."""
     device = common_device(function, operands)
     given = [as_operand(x, function, name, device) for name, x in zip(parameters, operands, strict=True)]
     for name, x in zip(parameters, given, strict=True):
@@ -102,7 +102,7 @@ def floats(
 
 
 def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
-    """Return the rule of an argument whose derivative is not known: it says so on the way back."""
+    """Return the rule for an argument whose derivative is not known: it raises an error on the way back."""
 
     def refuse(g: Tensor) -> Tensor:
         raise NotImplementedError(f"{function}: no derivative with respect to {argument} is known")
@@ -112,7 +112,7 @@ def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
 
 
 def by_library(name: str, operands: tuple[Any, ...]) -> Any:
-    """Call SciPy's function of a name, on a GPU CuPy's, on tensors and Python numbers; at once."""
+    """Call SciPy's function of a name, on a GPU CuPy's, on tensors and Python numbers; it runs at once."""
     device = common_device(name, operands)
     function = getattr(device.backend.special(name), name, None)
     if function is None:
@@ -131,7 +131,7 @@ def by_library(name: str, operands: tuple[Any, ...]) -> Any:
 
 
 def door(name: str, doc: str) -> Callable[..., Any]:
-    """Return SciPy's function of a name as a function of tensors, Python numbers and arrays; it has no gradient."""
+    """Return SciPy's function of a name as a function of tensors, Python numbers and arrays, without a gradient."""
 
     def call(*operands: Any) -> Any:
         device = common_device(name, operands)

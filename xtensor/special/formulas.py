@@ -1,7 +1,7 @@
 """Formulas of the namespace's functions: recorded, fused with what stands around them, with gradients of every order.
 
-Within the bounds that tests/test_special.py holds them to against mpmath. Conventions at singular points are those of
-SciPy for values and of PyTorch for derivatives.
+Their accuracy is within the bounds that tests/test_special.py checks against mpmath. Conventions at singular points are
+those of SciPy for values and those of PyTorch for derivatives.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def softplus(x: Any, /) -> Tensor:
 
 @composed(x=lambda x: 1 / (x * (1 - x)))
 def logit(x: Any, /) -> Tensor:
-    """Return log(x / (1 - x)) of each element: infinite at 0 and 1, NaN outside of [0, 1]."""
+    """Return log(x / (1 - x)) of each element: infinite at 0 and 1, NaN outside [0, 1]."""
     near = (x >= 0.25) & (x <= 0.75)  # where x / (1 - x) is about 1, whose logarithm has few digits of it
     return xt.where(near, 2 * xt.atanh(xt.where(near, 2 * x - 1, 0)), xt.log(x / (1 - x)))
 
@@ -163,7 +163,7 @@ def sinc(x: Any, /) -> Tensor:
     x2=lambda x1, x2: x1 / x2,
 )
 def xlogy(x1: Any, x2: Any, /) -> Tensor:
-    """Return x1 log(x2) of each pair of elements, 0 where x1 is 0 and x2 is not NaN."""
+    """Return x1 log(x2) of each pair of elements; 0 where x1 is 0 and x2 is not NaN."""
     return xt.where((x1 == 0) & ~xt.isnan(x2), 0, x1 * xt.log(x2))
 
 
@@ -173,13 +173,13 @@ def xlogy(x1: Any, x2: Any, /) -> Tensor:
     x2=lambda x1, x2: x1 / (1 + x2),
 )
 def xlog1py(x1: Any, x2: Any, /) -> Tensor:
-    """Return x1 log(1 + x2) of each pair of elements, 0 where x1 is 0 and x2 is not NaN; accurate for small x2."""
+    """Return x1 log(1 + x2) of each pair of elements, accurate for small x2; 0 where x1 is 0 and x2 is not NaN."""
     return xt.where((x1 == 0) & ~xt.isnan(x2), 0, x1 * xt.log1p(x2))
 
 
 @composed(x=lambda x: -1 - xt.log(x))
 def entr(x: Any, /) -> Tensor:
-    """Return -x log(x) of each element, 0 at 0 and -inf below."""
+    """Return -x log(x) of each element: 0 at 0, and -inf for negative elements."""
     return xt.where(x == 0, 0, xt.where(x < 0, -inf, -x * xt.log(x)))
 
 
@@ -207,10 +207,10 @@ def rel_entr(x1: Any, x2: Any, /) -> Tensor:
 
 @composed(x1=lambda x1, x2: xt.log(x1) - xt.log(x2), x2=lambda x1, x2: 1 - x1 / x2)
 def kl_div(x1: Any, x2: Any, /) -> Tensor:
-    """Return x1 log(x1 / x2) - x1 + x2 of each pair of positive elements, x2 where x1 is 0 and x2 is not negative, else
-    inf.
+    """Return x1 log(x1 / x2) - x1 + x2 of each pair of positive elements.
 
-    Where x1 is about x2 the terms nearly cancel: the error is one of the last places of x1 and x2, not of the result.
+    Where x1 is 0 and x2 is not negative this is x2, for other pairs inf. Where x1 is about x2 the terms nearly cancel:
+    the error is one unit in the last place of x1 and x2, not of the result.
     """
     return _relative(x1, x2, x1 * _log_quotient(x1, x2) - x1 + x2, x2)
 
@@ -237,7 +237,7 @@ def _of_delta(delta: Tensor, r: Tensor) -> Tensor:
 
 @composed(delta=_of_delta, r=lambda delta, r: xt.where(delta == 0, 0, delta * r / _one_at(xt.hypot(delta, r), 0)))
 def pseudo_huber(delta: Any, r: Any, /) -> Tensor:
-    """Return delta**2 (sqrt(1 + (r / delta)**2) - 1), 0 where delta is 0 and inf where it is negative."""
+    """Return delta**2 (sqrt(1 + (r / delta)**2) - 1); 0 where delta is 0, and inf where it is negative."""
     share = r / (_one_at(xt.hypot(delta, r), 0) + xt.abs(delta))
     found = delta * r * xt.where(xt.isinf(r) & xt.isfinite(delta), xt.sign(r), share)
     return xt.where(delta < 0, inf, xt.where((delta == 0) | (r == 0), 0, found))
@@ -245,7 +245,7 @@ def pseudo_huber(delta: Any, r: Any, /) -> Tensor:
 
 @composed()
 def radian(d: Any, m: Any, s: Any, /) -> Tensor:
-    """Return the angles of d degrees, m minutes and s seconds in radians."""
+    """Return angles of d degrees, m minutes and s seconds in radians."""
     return (d + (m + s / 60) / 60) * (pi / 180)
 
 
@@ -253,20 +253,20 @@ def radian(d: Any, m: Any, s: Any, /) -> Tensor:
 
 
 def softmax(x: Any, axis: Axis = None) -> Tensor:
-    """Return exp(x) over its sum along the axis, or axes, or all, without overflow; as xt.nn.softmax.
+    """Return exp(x) divided by its sum along the axis or axes (None: all), without overflow, as xt.nn.softmax.
 
-    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others, AxisError.
-    Source: scipy.special.softmax.
+    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others, AxisError. Source:
+    scipy.special.softmax.
     """
     (x,) = floats("softmax", REAL_FLOATING, ("x",), (x,))
     return _softmax(x, axis)
 
 
 def log_softmax(x: Any, axis: Axis = None) -> Tensor:
-    """Return log(softmax(x)) along the axis, or axes, or all, without the rounding of small ones to 0.
+    """Return log(softmax(x)) along the axis or axes (None: all), without rounding small probabilities to 0.
 
-    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others, AxisError.
-    Source: scipy.special.log_softmax.
+    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others, AxisError. Source:
+    scipy.special.log_softmax.
     """
     (x,) = floats("log_softmax", REAL_FLOATING, ("x",), (x,))
     return _log_softmax(x, axis)
@@ -275,11 +275,11 @@ def log_softmax(x: Any, axis: Axis = None) -> Tensor:
 def logsumexp(
     a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Return log(sum(b exp(a))) over the axis, or axes, or all, without overflow.
+    """Return log(sum(b exp(a))) over the axis or axes (None: all), without overflow.
 
-    b: factors that broadcast with a, 1 where there are none. return_sign: whether to return the logarithm of the
-    absolute value, and the sign; without it, what is negative has NaN. Takes real floating dtypes, and integers and
-    booleans as float64; raises TypeError for others, AxisError. Source: scipy.special.logsumexp.
+    b: factors that broadcast with a; None for 1. return_sign: whether to return a pair: the logarithm of the absolute
+    value of the sum, and the sum's sign. Without it, a negative sum gives NaN. Takes real floating dtypes, and integers
+    and booleans as float64; raises TypeError for others, AxisError. Source: scipy.special.logsumexp.
     """
     if b is None:
         (a,) = floats("logsumexp", REAL_FLOATING, ("a",), (a,))

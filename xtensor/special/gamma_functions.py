@@ -34,7 +34,7 @@ __all__ = [
 
 @library(FLOATING, x=lambda x, y: y * xt.special.psi(x))
 def gamma(x: Operand, /) -> Tensor:
-    """Return the gamma function of each element, (x - 1)! of a positive integer; NaN at negative ones, inf at 0."""
+    """Return the gamma function of each element, (x - 1)! for positive integers; NaN at negative integers, inf at 0."""
     ...
 
 
@@ -46,7 +46,7 @@ def gammaln(x: Operand, /) -> Tensor:
 
 @library(FLOATING, x=lambda x: xt.special.psi(x))
 def loggamma(x: Operand, /) -> Tensor:
-    """Return the principal branch of the logarithm of the gamma function: NaN for negative real elements."""
+    """Return the principal branch of the logarithm of the gamma function; NaN for negative real elements."""
     ...
 
 
@@ -93,10 +93,10 @@ def _riemann(x: Tensor) -> Tensor:
 
 
 def zeta(x: Operand, q: Any = None) -> Tensor:
-    """Return Hurwitz' zeta function, the sum of (k + q)**-x over k = 0, 1, ...; Riemann's where q is None.
+    """Return Hurwitz' zeta function, the sum of (k + q)**-x over k = 0, 1, ...; Riemann's if q is None.
 
-    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others. x has no
-    derivative. Source: scipy.special.zeta.
+    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others. x has no derivative.
+    Source: scipy.special.zeta.
     """
     if q is not None:
         return _zeta(x, q)
@@ -109,7 +109,7 @@ zeta.rule = _zeta.rule  # type: ignore[attr-defined]  # for the table in the doc
 
 @composed(n=unknown("polygamma", "n"), x=lambda n, x: xt.special.polygamma(n + 1, x))
 def polygamma(n: Any, x: Any, /) -> Tensor:
-    """Return the n-th derivative of psi at each x, n being integers that are not negative."""
+    """Return the n-th derivative of psi at each x, for non-negative integers n."""
     order = xt.where(n == 0, 1, n)
     sign = 1 - 2 * xt.remainder(order + 1, 2)
     return xt.where(n == 0, psi(x), sign * gamma(order + 1) * _zeta(order + 1, x))
@@ -151,7 +151,7 @@ def multigammaln(a: Any, d: int) -> Tensor:
     """Return the logarithm of the multivariate gamma function of dimension d of each element.
 
     Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others, ValueError unless d
-    is a positive integer. Where 2 a <= d - 1, where SciPy raises ValueError, this is what gammaln gives. Source:
+    is a positive integer. Where 2 a <= d - 1, for which SciPy raises ValueError, the result is that of gammaln. Source:
     scipy.special.multigammaln.
     """
     (a,) = floats("multigammaln", REAL_FLOATING, ("a",), (a,))

@@ -15,7 +15,7 @@ WITH, WITHOUT = "with a gradient", "without one"
 
 
 def written() -> dict[str, Any]:
-    """Return the functions that are written here, by name."""
+    """Return the functions that are defined here, by name."""
     return {
         name: getattr(file, name) for file in (formulas, gamma_functions, probability, bessel) for name in file.__all__
     }
@@ -39,7 +39,7 @@ def _scipy() -> Any:
 
 
 def groups() -> dict[str, tuple[str, str]]:
-    """Return of each function whether it is native, composed or the library's, and whether it has a gradient."""
+    """Return, for each function, whether it is native, composed or from the library, and whether it has a gradient."""
     others = [name for name in dir(_scipy()) if name[0] != "_" and name not in written()]
     kinds = {name: kind(name, call) for name, call in written().items()}
     kinds |= {name: (LIBRARY, WITHOUT) for name in others if _is_universal(name)}
@@ -52,13 +52,13 @@ def _is_universal(name: str) -> bool:
 
 
 def kind(name: str, call: Any) -> tuple[str, str]:
-    """Return what a function that is written here is, in the words of the table."""
+    """Return the kind of a function that is defined here, in the words of the table."""
     if hasattr(call, "op"):
         return NATIVE, WITH
     return (COMPOSED if name in formulas.__all__ else LIBRARY), WITH
 
 
 def constants(name: str) -> list[str]:
-    """Return the arguments of a function by which its derivative is not known, where others have one."""
+    """Return the arguments by which a function has no known derivative, if it has one by others."""
     pulls = getattr(getattr(written().get(name), "rule", None), "pulls", {})
     return [argument for argument, pull in pulls.items() if getattr(pull.function, "refuses", False)]

@@ -46,7 +46,7 @@ __all__ = [
 
 @library(x=lambda x: -2 / ROOT_PI * xt.exp(-x * x))
 def erfc(x: Operand, /) -> Tensor:
-    """Return 1 - erf(x) of each element, with all digits where that is small."""
+    """Return 1 - erf(x) of each element, with full accuracy where that is small."""
     ...
 
 
@@ -75,13 +75,13 @@ def erfi(x: Operand, /) -> Tensor:
 
 @library(x=lambda y: ROOT_PI / 2 * xt.exp(y * y))
 def erfinv(x: Operand, /) -> Tensor:
-    """Return the number whose erf each element is, NaN outside of [-1, 1]."""
+    """Return the number whose erf is each element; NaN outside [-1, 1]."""
     ...
 
 
 @library(x=lambda y: -ROOT_PI / 2 * xt.exp(y * y))
 def erfcinv(x: Operand, /) -> Tensor:
-    """Return the number whose erfc each element is, NaN outside of [0, 2]."""
+    """Return the number whose erfc is each element; NaN outside [0, 2]."""
     ...
 
 
@@ -109,7 +109,7 @@ def log_ndtr(x: Operand, /) -> Tensor:
 
 @library(x=lambda y: ROOT_2_PI * xt.exp(0.5 * y * y))
 def ndtri(x: Operand, /) -> Tensor:
-    """Return the number whose ndtr each element is: the quantile of the standard normal distribution."""
+    """Return the number whose ndtr is each element: the quantile of the standard normal distribution."""
     ...
 
 
@@ -136,26 +136,25 @@ def _gamma_density(a: Tensor, x: Tensor) -> Tensor:
 
 @library(x=lambda a, x: _gamma_density(a, x))
 def gammainc(a: Operand, x: Operand, /) -> Tensor:
-    """Return the regularized lower incomplete gamma function, the integral of t**(a-1) exp(-t) / gamma(a) from 0 to
-    x."""
+    """Return the regularized lower incomplete gamma function: t**(a-1) exp(-t) / gamma(a) integrated from 0 to x."""
     ...
 
 
 @library(x=lambda a, x: -_gamma_density(a, x))
 def gammaincc(a: Operand, x: Operand, /) -> Tensor:
-    """Return 1 - gammainc(a, x), with all digits where that is small."""
+    """Return 1 - gammainc(a, x), with full accuracy where that is small."""
     ...
 
 
 @library(p=lambda a, y: 1 / _gamma_density(a, y))
 def gammaincinv(a: Operand, p: Operand, /) -> Tensor:
-    """Return the x with gammainc(a, x) = p."""
+    """Return the x for which gammainc(a, x) = p."""
     ...
 
 
 @library(p=lambda a, y: -1 / _gamma_density(a, y))
 def gammainccinv(a: Operand, p: Operand, /) -> Tensor:
-    """Return the x with gammaincc(a, x) = p."""
+    """Return the x for which gammaincc(a, x) = p."""
     ...
 
 
@@ -167,13 +166,13 @@ def chdtr(v: Operand, x: Operand, /) -> Tensor:
 
 @library(x=lambda v, x: -0.5 * _gamma_density(0.5 * v, 0.5 * x))
 def chdtrc(v: Operand, x: Operand, /) -> Tensor:
-    """Return 1 - chdtr(v, x), with all digits where that is small."""
+    """Return 1 - chdtr(v, x), with full accuracy where that is small."""
     ...
 
 
 @library(m=lambda k, m: -_gamma_density(xt.floor(k) + 1, m))
 def pdtr(k: Operand, m: Operand, /) -> Tensor:
-    """Return the Poisson distribution function of mean m at k."""
+    """Return the Poisson distribution function with mean m at k."""
     ...
 
 
@@ -187,20 +186,19 @@ def _beta_density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
 
 @library(x=lambda a, b, x: _beta_density(a, b, x))
 def betainc(a: Operand, b: Operand, x: Operand, /) -> Tensor:
-    """Return the regularized incomplete beta function, the integral of t**(a-1) (1-t)**(b-1) / beta(a, b) from 0 to
-    x."""
+    """Return the regularized incomplete beta function: t**(a-1) (1-t)**(b-1) / beta(a, b) integrated from 0 to x."""
     ...
 
 
 @library(x=lambda a, b, x: -_beta_density(a, b, x))
 def betaincc(a: Operand, b: Operand, x: Operand, /) -> Tensor:
-    """Return 1 - betainc(a, b, x), with all digits where that is small."""
+    """Return 1 - betainc(a, b, x), with full accuracy where that is small."""
     ...
 
 
 @library(p=lambda a, b, y: 1 / _beta_density(a, b, y))
 def betaincinv(a: Operand, b: Operand, p: Operand, /) -> Tensor:
-    """Return the x with betainc(a, b, x) = p."""
+    """Return the x for which betainc(a, b, x) = p."""
     ...
 
 
@@ -216,7 +214,7 @@ def stdtr(df: Operand, t: Operand, /) -> Tensor:
 
 @library(p=lambda df, y: 1 / _student_density(df, y))
 def stdtrit(df: Operand, p: Operand, /) -> Tensor:
-    """Return the t with stdtr(df, t) = p."""
+    """Return the t for which stdtr(df, t) = p."""
     ...
 
 
@@ -237,11 +235,11 @@ def boxcox1p(x: Operand, lmbda: Operand, /) -> Tensor:
 
 @library(x=lambda y, lmbda: xt.pow(y, 1 - lmbda))
 def inv_boxcox(x: Operand, lmbda: Operand, /) -> Tensor:
-    """Return the number whose boxcox x is."""
+    """Return the number whose boxcox is x."""
     ...
 
 
 @library(x=lambda y, lmbda: xt.pow(1 + y, 1 - lmbda))
 def inv_boxcox1p(x: Operand, lmbda: Operand, /) -> Tensor:
-    """Return the number whose boxcox1p x is."""
+    """Return the number whose boxcox1p is x."""
     ...

@@ -20,9 +20,9 @@ __all__ = ["astype", "result_type"]
 
 @differentiable(x=lambda g: g)
 def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike = None) -> Tensor:
-    """Return x with another dtype: floats are cut towards zero, numbers become whether they are nonzero.
+    """Return x in another dtype: floats are truncated towards zero, and nonzero numbers become True.
 
-    copy=False returns x itself where dtype and device are its own. Raises TypeError for complex to real.
+    copy=False returns x itself if dtype and device are already its own. Raises TypeError for complex to real.
     Standard: Data Type Functions, astype.
     """
     target = canonical(dtype, "astype")
@@ -49,9 +49,9 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the dtype that results from combining arrays, dtypes and Python scalars.
 
-    Python scalars are weak: they take on the others' dtype within their kind (NEP 50); alone they count with
-    their default dtype. Raises ValueError without arguments, TypeError for what has no dtype. Standard: Data Type
-    Functions, result_type.
+    Python scalars are weak: they take on the dtype of the others within their kind (NEP 50); on their own they count
+    with their default dtype. Raises ValueError without arguments, TypeError for an argument without a dtype. Standard:
+    Data Type Functions, result_type.
     """
     if not arrays_and_dtypes:
         raise ValueError(expected("result_type", "arrays_and_dtypes", "hold at least one", "none"))

@@ -1,7 +1,7 @@
 """Creation functions (standard section of that name).
 
-`dtype` None means the standard's default (float64, int64, complex128, bool), or the dtype of what is given;
-`device` None the `device` option (cpu), or the device of what is given.
+If `dtype` is None, it is the standard's default (float64, int64, complex128, bool) or the dtype of the given array; if
+`device` is None, it is the `device` option (cpu) or the device of the given array.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Return `obj` as a tensor: a tensor, NumPy array, Python scalar, nested sequence, buffer, DLPack or
-    `__array__` object.
+    """Return `obj`, a tensor, NumPy array, scalar, nested sequence, buffer, DLPack or `__array__` object, as a tensor.
 
-    copy: True always copies, False never (ValueError where it would have to), None only where needed; memory
-    of a NumPy array is shared, with those who hold the array or a view of it, not a bare address. Tensors keep their
-    gradient, also within sequences. requires_grad: whether the result is to be one whose gradient is wanted; a constant
-    `obj` itself stays one. Raises TypeError for dtypes outside the standard and for one that can have no gradient,
-    OverflowError for integers that do not fit. Standard: Creation Functions, asarray.
+    copy: True always copies, False never (ValueError if a copy is needed), None only if needed. The memory of a NumPy
+    array is shared with whoever holds the array or a view of it, but not with code that keeps only its address. Tensors
+    keep their gradient, also within sequences. requires_grad: whether the result is a tensor whose gradient is wanted;
+    `obj` itself remains a constant if it is one. Raises TypeError for dtypes outside the standard, and for
+    requires_grad with a dtype that has no gradient, OverflowError for integers that do not fit. Standard: Creation
+    Functions, asarray.
     """
     x = _asarray(obj, dtype, device, copy)
     if not requires_grad or x.requires_grad:
@@ -197,8 +197,8 @@ def _plain(obj: Any) -> Any:
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:
     """Return a tensor over the memory of any object with `__dlpack__`; memory is shared unless `copy`.
 
-    The result is a constant. Raises TypeError for an object without `__dlpack__`, BufferError where the memory
-    cannot be taken over, or not without a copy when copy=False. Standard: Creation Functions, from_dlpack.
+    The result is a constant. Raises TypeError for an object without `__dlpack__`, BufferError if the memory cannot be
+    imported, or would need a copy and copy=False. Standard: Creation Functions, from_dlpack.
     """
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(expected("from_dlpack", "x", "have __dlpack__ and __dlpack_device__", type(x).__name__))
@@ -243,7 +243,7 @@ def empty(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
 
 
 def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Return a tensor of unset values with x's shape, and its dtype and device where not given.
+    """Return a tensor of unset values with x's shape, and x's dtype and device unless these are given.
 
     Standard: Creation Functions, empty_like.
     """
@@ -255,10 +255,10 @@ def empty_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike =
 def full(
     shape: int | Sequence[int], fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
-    """Return a tensor of one value throughout; a Python scalar has its kind's default dtype.
+    """Return a tensor filled with one value; a Python scalar gives its kind's default dtype.
 
-    fill_value may be an array that broadcasts to the shape. Raises OverflowError for an integer that does not
-    fit the dtype. Standard: Creation Functions, full.
+    fill_value may be an array that broadcasts to the shape. Raises OverflowError for an integer that does not fit the
+    dtype. Standard: Creation Functions, full.
     """
     return _filled("full", as_shape(shape, "full"), fill_value, dtype, device)
 
@@ -267,7 +267,7 @@ def full(
 def full_like(
     x: Tensor, /, fill_value: Scalar | Tensor, *, dtype: DType | None = None, device: DeviceLike = None
 ) -> Tensor:
-    """Return a tensor of one value with x's shape, and its dtype and device where not given.
+    """Return a tensor filled with one value, with x's shape, and x's dtype and device unless these are given.
 
     Standard: Creation Functions, full_like.
     """
@@ -325,7 +325,7 @@ def zeros(shape: int | Sequence[int], *, dtype: DType | None = None, device: Dev
 
 
 def zeros_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Return a tensor of zeros with x's shape, and its dtype and device where not given.
+    """Return a tensor of zeros with x's shape, and x's dtype and device unless these are given.
 
     Standard: Creation Functions, zeros_like.
     """
@@ -339,7 +339,7 @@ def ones(shape: int | Sequence[int], *, dtype: DType | None = None, device: Devi
 
 
 def ones_like(x: Tensor, /, *, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
-    """Return a tensor of ones with x's shape, and its dtype and device where not given.
+    """Return a tensor of ones with x's shape, and x's dtype and device unless these are given.
 
     Standard: Creation Functions, ones_like.
     """
@@ -361,10 +361,10 @@ def arange(
     dtype: DType | None = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """Return evenly spaced values from start (0 if only one bound is given) up to, not including, stop.
+    """Return evenly spaced values from start (0 if only one bound is given) up to, but not including, stop.
 
-    dtype: int64 if all bounds are integers, else float64. A gradient goes to a start and a step that are tensors; a
-    stop only says how many values there are. Raises ValueError for a step of 0. Standard: Creation Functions, arange.
+    dtype: int64 if all bounds are integers, else float64. A gradient reaches start and step if they are tensors; stop
+    only determines the number of values. Raises ValueError for a step of 0. Standard: Creation Functions, arange.
     """
     target = None if dtype is None else canonical(dtype, "arange")
     if step == 0:
@@ -407,7 +407,7 @@ def linspace(
     device: DeviceLike = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """Return `num` evenly spaced values from start to stop, which is left out if not `endpoint`.
+    """Return `num` evenly spaced values from start to stop; stop is left out unless `endpoint`.
 
     Raises ValueError for a negative num. Standard: Creation Functions, linspace.
     """
@@ -441,7 +441,7 @@ def eye(
 
 
 def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
-    """Return coordinate arrays of 1-d coordinates: of shape (n2, n1, ...) for "xy", (n1, n2, ...) for "ij".
+    """Return coordinate arrays for 1-d coordinates: of shape (n2, n1, ...) for "xy", (n1, n2, ...) for "ij".
 
     Raises ValueError for another indexing or arrays of more than 1 axis. Standard: Creation Functions, meshgrid.
     """

@@ -188,7 +188,7 @@ def _sign_derivative(g: Tensor, y: Tensor, x: Tensor) -> Tensor | None:
 
 @elementwise(NUMERIC, derivative=lambda g, x: g * xt.sign(x))
 def abs(x: Operand, /) -> Tensor:
-    """Return the absolute value of each element; of a complex one its magnitude, as a real dtype."""
+    """Return the absolute value of each element; for complex elements the magnitude, in a real dtype."""
     ...
 
 
@@ -254,7 +254,7 @@ def bitwise_and(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(INTEGER, domain=(0.0, 5.0))
 def bitwise_left_shift(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return each x1 with its bits moved x2 places to the left; 0 from the dtype's width on."""
+    """Return each x1 with its bits shifted x2 places to the left; 0 if x2 is the dtype's width or more."""
     ...
 
 
@@ -272,7 +272,7 @@ def bitwise_or(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(INTEGER, domain=(0.0, 5.0))
 def bitwise_right_shift(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return each x1 with its bits moved x2 places to the right, the sign kept."""
+    """Return each x1 with its bits shifted x2 places to the right, keeping the sign."""
     ...
 
 
@@ -284,7 +284,7 @@ def bitwise_xor(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(REAL, derivative=0)
 def ceil(x: Operand, /) -> Tensor:
-    """Return the smallest integer-valued number not below each element; integers as they are."""
+    """Return the smallest integer-valued number not below each element; integers are returned unchanged."""
     ...
 
 
@@ -295,10 +295,10 @@ def ceil(x: Operand, /) -> Tensor:
     max=lambda g, x, min, max: xt.where(xt.maximum(x, x if min is None else min) > max, g, 0),
 )
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
-    """Return each element moved into [min, max]; a bound that is None does not bind.
+    """Return each element limited to [min, max]; a bound that is None does not limit.
 
-    The bounds broadcast against x. A Python integer that x's dtype cannot hold binds nothing as a lower bound below all
-    that it holds, or an upper one above; elsewhere it raises OverflowError. Raises TypeError for complex dtypes.
+    The bounds broadcast against x. A Python integer that x's dtype cannot hold has no effect as a lower bound below the
+    dtype's range or an upper bound above it; otherwise it raises OverflowError. Raises TypeError for complex dtypes.
     Standard: Elementwise Functions, clip.
     """
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
@@ -354,13 +354,13 @@ def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
 
 @elementwise(NUMERIC, derivative=lambda g: xt.conj(g))
 def conj(x: Operand, /) -> Tensor:
-    """Return the complex conjugate of each element; real elements as they are."""
+    """Return the complex conjugate of each element; real elements are returned unchanged."""
     ...
 
 
 @elementwise(REAL_FLOATING, derivative=(lambda x1, x2: xt.sign(x1) * xt.copysign(xt.sign(x1), x2), 0))
 def copysign(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return each x1 with the sign of x2, signed zeros and NaNs included."""
+    """Return each x1 with the sign of x2, where zeros and NaNs have signs too."""
     ...
 
 
@@ -378,7 +378,7 @@ def cosh(x: Operand, /) -> Tensor:
 
 @elementwise(FLOATING, domain=(0.5, 2.0), derivative=(lambda g, x2: g / _conjugate(x2), lambda y, x2: -y / x2))
 def divide(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return the quotient of each pair of elements; integers divide to floating-point numbers."""
+    """Return the quotient of each pair of elements; the quotient of integers is a floating-point number."""
     ...
 
 
@@ -402,13 +402,13 @@ def expm1(x: Operand, /) -> Tensor:
 
 @elementwise(REAL, derivative=0)
 def floor(x: Operand, /) -> Tensor:
-    """Return the largest integer-valued number not above each element; integers as they are."""
+    """Return the largest integer-valued number not above each element; integers are returned unchanged."""
     ...
 
 
 @elementwise(REAL, domain=(0.5, 2.0), derivative=(0, 0))
 def floor_divide(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return floor(x1 / x2) of each pair of elements; x // 0 is 0 for integers."""
+    """Return floor(x1 / x2) for each pair of elements; x // 0 is 0 for integers."""
     ...
 
 
@@ -426,7 +426,7 @@ def greater_equal(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(REAL_FLOATING, derivative=(lambda x1, y: _over(x1, y), lambda x2, y: _over(x2, y)))
 def hypot(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return sqrt(x1**2 + x2**2) of each pair, without overflow on the way."""
+    """Return sqrt(x1**2 + x2**2) for each pair, without intermediate overflow."""
     ...
 
 
@@ -496,7 +496,7 @@ def log10(x: Operand, /) -> Tensor:
     derivative=(lambda x1, x2, y: _share(x1, x2, y), lambda x1, x2, y: _share(x2, x1, y)),
 )
 def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return log(exp(x1) + exp(x2)) of each pair, without overflow on the way."""
+    """Return log(exp(x1) + exp(x2)) for each pair, without intermediate overflow."""
     ...
 
 
@@ -528,7 +528,7 @@ def logical_xor(x1: Operand, x2: Operand, /) -> Tensor:
     REAL, derivative=(lambda g, x1, x2: _chosen(g, x1, x1 > x2, x2), lambda g, x1, x2: _chosen(g, x2, x2 > x1, x1))
 )
 def maximum(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return the larger element of each pair; NaN if either is."""
+    """Return the larger element of each pair; NaN if either is NaN."""
     ...
 
 
@@ -536,7 +536,7 @@ def maximum(x1: Operand, x2: Operand, /) -> Tensor:
     REAL, derivative=(lambda g, x1, x2: _chosen(g, x1, x1 < x2, x2), lambda g, x1, x2: _chosen(g, x2, x2 < x1, x1))
 )
 def minimum(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return the smaller element of each pair; NaN if either is."""
+    """Return the smaller element of each pair; NaN if either is NaN."""
     ...
 
 
@@ -548,7 +548,7 @@ def multiply(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(NUMERIC, derivative=-1)
 def negative(x: Operand, /) -> Tensor:
-    """Return the negative of each element; unsigned integers wrap."""
+    """Return the negative of each element; unsigned integers wrap around."""
     ...
 
 
@@ -581,31 +581,31 @@ def pow(x1: Operand, x2: Operand, /) -> Tensor:
 
 @elementwise(NUMERIC, derivative=lambda g: g)
 def real(x: Operand, /) -> Tensor:
-    """Return the real part of each element; real dtypes as they are."""
+    """Return the real part of each element; real elements are returned unchanged."""
     ...
 
 
 @elementwise(FLOATING, element=lambda a: 1 / a, domain=(0.5, 2.0), derivative=lambda y: -y * y)
 def reciprocal(x: Operand, /) -> Tensor:
-    """Return 1 / x for each element; integers divide as integers, as NumPy's do."""
+    """Return 1 / x for each element; for integers by integer division, as in NumPy."""
     ...
 
 
 @elementwise(REAL, domain=(0.5, 2.0), derivative=(1, lambda x1, x2: -xt.floor_divide(x1, x2)))
 def remainder(x1: Operand, x2: Operand, /) -> Tensor:
-    """Return x1 - x2 * floor(x1 / x2) of each pair: the sign is that of x2; x % 0 is 0 for integers."""
+    """Return x1 - x2 * floor(x1 / x2) for each pair, with the sign of x2; x % 0 is 0 for integers."""
     ...
 
 
 @elementwise(NUMERIC, derivative=0)
 def round(x: Operand, /) -> Tensor:
-    """Return the nearest integer-valued number to each element, ties to even; complex by parts."""
+    """Return the nearest integer-valued number to each element, ties to even; complex numbers by parts."""
     ...
 
 
 @elementwise(NUMERIC, derivative=_sign_derivative)
 def sign(x: Operand, /) -> Tensor:
-    """Return -1, 0 or 1 by the sign of each element, NaN for NaN; x / abs(x) for complex ones."""
+    """Return -1, 0 or 1 by the sign of each element, NaN for NaN; x / abs(x) for complex elements."""
     ...
 
 
@@ -659,5 +659,5 @@ def tanh(x: Operand, /) -> Tensor:
 
 @elementwise(REAL, derivative=0)
 def trunc(x: Operand, /) -> Tensor:
-    """Return each element without its fraction; integers as they are."""
+    """Return each element rounded towards zero; integers are returned unchanged."""
     ...

@@ -45,11 +45,11 @@ def diag(x: Tensor, /, k: int = 0) -> Tensor:
 
 
 def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tensor:
-    """Return the sum of products that an Einstein subscript such as "ij,jk->ik" names.
+    """Return the sum of products given by Einstein subscripts such as "ij,jk->ik".
 
-    optimize: as numpy.einsum takes it; whatever it is, more than two operands are multiplied in a good order. What sums
-    nothing of one operand is a view of it. Raises ValueError where subscripts and shapes do not fit. Source:
-    numpy.einsum.
+    optimize: accepted as in numpy.einsum; whatever it is, more than two operands are multiplied in an efficient order.
+    If there is one operand and nothing is summed, the result is a view of it. Raises ValueError if subscripts and
+    shapes do not match. Source: numpy.einsum.
     """
     natives = thin_arrays(*operands) if len(operands) > 1 else None
     if natives is not None and prod([one.size for one in natives]) < EINSUM_MULTIPLIED:  # before subscripts are read

@@ -1,8 +1,8 @@
 """Derivatives of decompositions: cotangents of factors as those of the matrices they come from.
 
-Of several factors those that nobody used have no cotangent (None). Eigenvectors and singular vectors are determined
-only up to signs, phases or a rotation within the same value; gradients exist for what does not depend on that choice.
-Those through vectors hold a division by the differences of values, so equal ones give inf or nan; values alone do not.
+A factor that nobody used has no cotangent (None). Eigenvectors and singular vectors are determined only up to signs,
+phases or a rotation within equal values; gradients exist for what does not depend on that choice. Gradients through
+vectors divide by the differences of values, so equal values give inf or nan; gradients through values alone do not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def through(f: Callable[[Tensor], Tensor], x: Tensor, g: Tensor) -> Tensor:
 
 
 def of_diagonal(g: Tensor, like: Like, offset: int) -> Tensor:
-    """The cotangent on the diagonal that was looked at, zeros elsewhere."""
+    """Return zeros with the cotangent on the selected diagonal."""
     return on_diagonal(g, offset, like.shape)
 
 
@@ -96,7 +96,7 @@ def of_cholesky(g: Tensor, y: Tensor, upper: bool) -> Tensor:
 
 
 def of_qr(g: Pair, y: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
-    """The rule for R square or wide; more columns of Q than of x turn with the others."""
+    """The rule for square or wide R; if Q has more columns than x, these turn with the others."""
     q, r = y
     n, m = x.shape[-2:]
     k = min(n, m)
@@ -151,7 +151,7 @@ def of_eigenvalues(g: Tensor, v: Tensor) -> Tensor:
 
 
 def of_eig(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor:
-    """V^-H (diag(gw) + inner) V^H; inner holds what moves eigenvectors across each other, whose lengths stay 1."""
+    """V^-H (diag(gw) + inner) V^H; inner holds what moves eigenvectors across each other; their lengths stay 1."""
     (gw, gv), (w, v) = g, y
     inner = xt.zeros_like(v) if gw is None else on_diagonal(gw, 0, v.shape)
     if gv is not None:
@@ -168,7 +168,7 @@ def _check_phases(function: str, projected: Tensor, g: Tensor) -> None:
 
 
 def of_svd(g: Triple, y: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """U (diag(gs) + inner) V^H, and what lies across the columns of U and the rows of V^H."""
+    """U (diag(gs) + inner) V^H, plus the parts orthogonal to the columns of U and the rows of V^H."""
     (gu, gs, gvh), (u, s, vh) = g, y
     k = s.shape[-1]
     left, right = u[..., :k], vh[..., :k, :]
@@ -267,7 +267,7 @@ def _products_without(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def of_slogdet(g: Pair, x: Tensor, y: tuple[Tensor, Tensor]) -> Tensor | None:
-    """x^-H times the cotangent of the logarithm, its imaginary part being that of the phase; inf where x is singular.
+    """x^-H times the cotangent of the logarithm, whose imaginary part is that of the phase; inf where x is singular.
 
     The sign of a real determinant has no derivative.
     """
@@ -289,7 +289,7 @@ def of_inv(g: Tensor, y: Tensor) -> Tensor:
 
 
 def of_pinv(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """The rule of Golub and Pereyra, for x that keeps its rank."""
+    """The rule of Golub and Pereyra, for x whose rank stays the same."""
     turned, back = adjoint(y), adjoint(g)
     left = back - x @ (y @ back)
     right = back - (back @ y) @ x

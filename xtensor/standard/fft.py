@@ -1,6 +1,6 @@
 """The standard's fft extension: discrete Fourier transforms.
 
-`n` or `s` cut or zero-pad the transformed axes first; `norm` says where the factor 1/n stands: "backward" (on the
+`n` or `s` first cut or zero-pad the transformed axes; `norm` says where the factor 1/n is applied: "backward" (on the
 inverse), "forward", or "ortho" (its square root on both). float32 and complex64 are computed in single precision.
 """
 
@@ -128,7 +128,7 @@ def _resized(x: Tensor, target: Like, axes: Sequence[int]) -> Tensor:
 
 @differentiable(x=lambda g, like, axis, norm: _of_fftn(g, like, None, (axis,), norm))
 def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the discrete Fourier transform along an axis, as complex.
+    """Return the discrete Fourier transform along an axis, as complex numbers.
 
     Standard: Fast Fourier Transform Extension, fft.
     """
@@ -146,7 +146,7 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
 
 @differentiable(x=_of_fftn)
 def fftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
-    """Return the transform along several axes (None: the last len(s), or all), as complex.
+    """Return the transform along several axes (None: the last len(s), or all), as complex numbers.
 
     Standard: Fast Fourier Transform Extension, fftn.
     """
@@ -164,7 +164,7 @@ def ifftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm =
 
 @differentiable(x=lambda g, like, n, axis, norm: _of_rfftn(g, like, None if n is None else (n,), (axis,), norm))
 def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the n // 2 + 1 non-negative frequencies of the transform of real x.
+    """Return the n // 2 + 1 non-negative frequencies of the transform of a real x.
 
     Standard: Fast Fourier Transform Extension, rfft.
     """
@@ -173,7 +173,7 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "ba
 
 @differentiable(x=lambda g, like, axis, norm: _of_irfftn(g, like, None, (axis,), norm))
 def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the inverse of rfft(), real; n is the output's length.
+    """Return the inverse of rfft(), as real numbers; n is the length of the output.
 
     Standard: Fast Fourier Transform Extension, irfft.
     """
@@ -182,7 +182,7 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "b
 
 @differentiable(x=_of_rfftn)
 def rfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
-    """Return the transform of real x along several axes, the last of them one-sided.
+    """Return the transform of a real x along several axes, with only the non-negative frequencies along the last one.
 
     Standard: Fast Fourier Transform Extension, rfftn.
     """
@@ -191,7 +191,7 @@ def rfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm =
 
 @differentiable(x=_of_irfftn)
 def irfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm = "backward") -> Tensor:
-    """Return the inverse of rfftn(), real; s is the output's shape.
+    """Return the inverse of rfftn(), as real numbers; s is the shape of the output.
 
     Standard: Fast Fourier Transform Extension, irfftn.
     """
@@ -200,7 +200,7 @@ def irfftn(x: Tensor, /, *, s: Lengths = None, axes: Lengths = None, norm: Norm 
 
 @differentiable(x=_of_hfft)
 def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """Return the real transform of a Hermitian signal given by its non-negative half; n is the output's length.
+    """Return the real transform of a Hermitian signal, given by its non-negative half; n is the length of the output.
 
     Standard: Fast Fourier Transform Extension, hfft.
     """
@@ -243,7 +243,7 @@ def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor
 
 @differentiable(x=lambda g, axes: xt.fft.fftshift(g, axes=axes))
 def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
-    """Return x with fftshift() undone.
+    """Return x with fftshift() reversed.
 
     Standard: Fast Fourier Transform Extension, ifftshift.
     """

@@ -1,6 +1,6 @@
 """Indexing: take, take_along_axis, and what `x[key]` and `x[key] = value` do.
 
-A key of integers, slices, Ellipsis and None selects a view. A key with an array or list in it (boolean mask or
+A key of integers, slices, Ellipsis and None selects a view. A key that contains an array or list (a boolean mask or
 integers) selects a copy, by NumPy's rules for advanced indexing.
 """
 
@@ -55,11 +55,11 @@ def _of_taken(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
 
 @differentiable(x=lambda g, indices, axis, like: _of_taken(g, indices, 0 if axis is None else axis % like.ndim, like))
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Return the elements (slices along `axis`) at integer indices; axis may be None only for one axis.
+    """Return the elements (slices along `axis`) at integer indices; axis may be None only if x has one axis.
 
-    Negative indices count from the end. The result has x's shape with the axis replaced by indices' axes. Raises
-    IndexError for an index out of range, TypeError for indices that are no integers. Standard: Indexing
-    Functions, take.
+    Negative indices count from the end. The result has x's shape with the axis replaced by the axes of indices. Raises
+    IndexError for an index out of range, TypeError for indices that are not integers. Standard: Indexing Functions,
+    take.
     """
     natives = thin_arrays(x, indices)
     if natives is not None and (type(axis) is int or natives[0].ndim == 1) and natives[1].dtype.kind in "iu":
@@ -78,9 +78,9 @@ def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
 
 @differentiable(g=lambda g, indices, axis: xt.take(g, indices, axis=axis))
 def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
-    """Return zeros with g added at integer indices along an axis, which takes the place of those of the indices.
+    """Return zeros with g added at integer indices along an axis, which replaces the axes of the indices.
 
-    The adjoint of take: an index that occurs more than once adds up.
+    The adjoint of take: the values of an index that occurs more than once are added up.
     """
     where, backend = as_tensor(indices, "take", "indices", g), g.device.backend
     found: Tensor = on((g, where), "take", lambda xp, a, i: _added(a, i, axis, length, backend))
@@ -157,9 +157,9 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
 
 def subscript(x: Tensor, key: Any) -> Tensor:
-    """Return `x[key]`, where values are integers, which select views as NumPy's scalars do.
+    """Return `x[key]`, where 0-d values act as integers, which select views as NumPy's scalars do.
 
-    Where a function is watched nobody asks for them: one element is a copy anyway.
+    In a function that is watched their values are not asked for: one element is a copy anyway.
     """
     if watchers:
         key = told_key(x, key)
@@ -250,7 +250,7 @@ def _known(item: Any) -> Any:
 
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
-    """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, no view."""
+    """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, not a view."""
     if not _is_basic(key):
         if watchers and watching() is not None:
             key = _listless(x, key)
@@ -438,7 +438,7 @@ def _part(x: Tensor, key: tuple[Any, ...]) -> Part | None:
 
 
 def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
-    """Assign `x[key] = value`; the value broadcasts and is cast to x's dtype as NumPy casts on assignment.
+    """Assign `x[key] = value`; the value broadcasts, and is cast to x's dtype by NumPy's rules for assignment.
 
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.

@@ -1,7 +1,7 @@
 """The standard's linalg extension: matrices are the last two axes, any leading axes are stacks.
 
-Integers are computed as float64 where a result is floating, as NumPy does. A matrix that cannot be factorised or
-inverted raises `numpy.linalg.LinAlgError` (a ValueError).
+Integers are computed as float64 if the result is floating, as in NumPy. A matrix that cannot be factorised or inverted
+raises `numpy.linalg.LinAlgError` (a ValueError).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EighResult(NamedTuple):
 
 
 class QRResult(NamedTuple):
-    """Q with orthonormal columns and the upper triangular R."""
+    """Q, with orthonormal columns, and R, upper triangular."""
 
     Q: Tensor
     R: Tensor
@@ -150,7 +150,7 @@ def _cross_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the cross products of 3-vectors along an axis; the other axes broadcast.
 
-    Raises ValueError unless both have length 3 there. Standard: Linear Algebra Extension, cross.
+    Raises ValueError unless both have length 3 along the axis. Standard: Linear Algebra Extension, cross.
     """
     x1, x2 = as_tensors("cross", x1=x1, x2=x2)
     for x, name in ((x1, "x1"), (x2, "x2")):
@@ -167,7 +167,7 @@ def det(x: Tensor, /) -> Tensor:
 
 @differentiable(x=factors.of_diagonal, view=True)
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """Return the diagonals of (..., n, m) as views (..., k); offset > 0 lies above the main one.
+    """Return the diagonals of (..., n, m) as views (..., k); offset > 0 is above the main diagonal.
 
     Standard: Linear Algebra Extension, diagonal.
     """
@@ -274,7 +274,7 @@ def _power(x: Tensor, n: int) -> Tensor:
 
 @differentiable(x=_of_matrix_power)
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
-    """Return square matrices (..., n, n) multiplied with themselves; negative powers invert.
+    """Return the n-th powers of square matrices (..., n, n); negative powers invert.
 
     Standard: Linear Algebra Extension, matrix_power.
     """
@@ -356,7 +356,7 @@ def qr(x: Tensor, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRR
 
 @differentiable(x=factors.of_slogdet)
 def slogdet(x: Tensor, /) -> SlogdetResult:
-    """Return sign and log-magnitude of the determinants of square matrices (..., n, n).
+    """Return the signs and log-magnitudes of the determinants of square matrices (..., n, n).
 
     Standard: Linear Algebra Extension, slogdet.
     """

@@ -40,8 +40,8 @@ __all__ = ["matmul", "matrix_transpose", "tensordot", "vecdot"]
 def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     """Return the matrix product: shapes (..., n, k) and (..., k, m) give (..., n, m).
 
-    1-d operands count as a row or a column and lose that axis. Raises ValueError for a scalar operand and
-    where shapes do not match. Standard: Linear Algebra Functions, matmul.
+    A 1-d operand counts as a row or a column, and the result loses that axis. Raises ValueError for a scalar operand
+    and if shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
     a = x1._data if type(x1) is Tensor else _beside(x1, x2)
     b = x2._data if type(x2) is Tensor else _beside(x2, x1)
@@ -297,7 +297,7 @@ def _with_axes(g: Tensor, *, column: bool, row: bool) -> Tensor:
 def update_matmul(target: Tensor, other: Operand) -> Tensor:
     """Compute `target = target @ other` into the target's own memory, as `@=` does.
 
-    Raises ValueError where the product has another shape, TypeError where its dtype does not fit.
+    Raises ValueError if the product has another shape, TypeError if its dtype does not fit.
     """
     try:
         product = matmul(target, other)
@@ -354,9 +354,9 @@ def _in_order(x: Tensor, places: Sequence[int]) -> Tensor:
 
 @differentiable(x1=_tensordot_by_x1, x2=_tensordot_by_x2)
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
-    """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last and x2's first).
+    """Return the sum of products over the given axes of x1 and x2 (an integer: x1's last axes and x2's first).
 
-    Raises ValueError where the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
+    Raises ValueError if the contracted lengths differ. Standard: Linear Algebra Functions, tensordot.
     """
     x1, x2 = as_tensors("tensordot", x1=x1, x2=x2)
     first, second = _contracted(x1, x2, axes)
@@ -393,7 +393,7 @@ def _vecdot_by_x2(g: Tensor, x1: Any, like: Like, axis: int) -> Tensor:
 
 
 def along(cotangents: Tensor, like: Like, axis: int) -> Tensor:
-    """Return cotangents of vectors, which lie along the last axis, as those of an operand with them along another."""
+    """Return cotangents of vectors along the last axis as those of an operand whose vectors lie along another axis."""
     shape = list(like.shape)
     shape.append(shape.pop(axis))
     summed = sum_to(cotangents, cotangents.shape, tuple(shape))
@@ -402,9 +402,9 @@ def along(cotangents: Tensor, like: Like, axis: int) -> Tensor:
 
 @differentiable(x1=_vecdot_by_x1, x2=_vecdot_by_x2)
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Return the dot products conj(x1) . x2 along an axis, over the broadcast of the other axes.
+    """Return the dot products conj(x1) . x2 along an axis; the other axes broadcast.
 
-    axis counts from the end within both. Raises ValueError where the lengths differ. Standard: Linear Algebra
+    axis counts from the end in both operands. Raises ValueError if the lengths differ. Standard: Linear Algebra
     Functions, vecdot.
     """
     natives = thin_arrays(x1, x2)
@@ -449,8 +449,8 @@ def _dot_axes(x1: Tensor | Like, x2: Tensor | Like) -> tuple[list[int], list[int
 
 @differentiable(x1=_dot_by_x1, x2=_dot_by_x2)
 def dot(x1: Operand, x2: Operand) -> Tensor:
-    """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, else a sum over the last
-    axis of x1 and the last but one of x2.
+    """Return NumPy's `dot`: a matrix product for up to 2 axes, a product with a scalar, otherwise a sum over the last
+    axis of x1 and the second-to-last of x2.
     """
     natives = thin_arrays(x1, x2)
     found = None if natives is None else thin_call(np.dot, natives, *natives)

@@ -1,7 +1,7 @@
 """Manipulation functions (standard section of that name).
 
-What only rearranges indices (reshape where strides allow, permute_dims, flip, broadcast_to ...) returns a view
-of the same memory.
+Functions that only rearrange indices (reshape where strides allow it, permute_dims, flip, broadcast_to ...) return a
+view of the same memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
-    """Return the shape the given shapes broadcast to; raises ValueError where they do not.
+    """Return the shape that the given shapes broadcast to; raises ValueError if they do not broadcast.
 
     Standard: Manipulation Functions, broadcast_shapes.
     """
@@ -59,9 +59,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
-    """Return views of all arrays in their common shape, those that had to be stretched read-only.
+    """Return views of all arrays in their common shape; those that had to be stretched are read-only.
 
-    Raises ValueError where shapes do not broadcast.
+    Raises ValueError if shapes do not broadcast.
 
     Standard: Manipulation Functions, broadcast_arrays.
     """
@@ -73,7 +73,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 
 @differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True)
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
-    """Return a read-only view of x stretched to `shape`; raises ValueError where x does not broadcast to it.
+    """Return a read-only view of x stretched to `shape`; raises ValueError if x does not broadcast to it.
 
     Standard: Manipulation Functions, broadcast_to.
     """
@@ -120,7 +120,7 @@ def _or_zeros(parts: Sequence[Tensor | None], shapes: Sequence[Shape], like: Lik
 
 @differentiable(x=lambda g, like, lengths, axis: _rejoined(g, like, lengths, axis), view=True)
 def split(x: Tensor, lengths: Sequence[int], axis: int) -> tuple[Tensor, ...]:
-    """Return the views that follow each other along an axis, of the given lengths."""
+    """Return consecutive views of the given lengths along an axis."""
     found, start = [], 0
     for length in lengths:
         found.append(x[(slice(None),) * axis + (slice(start, start + length),)])
@@ -248,9 +248,9 @@ def flip(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None) -> Tensor:
 
 @differentiable(x=lambda g, source, destination: xt.moveaxis(g, destination, source), view=True)
 def moveaxis(x: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...], /) -> Tensor:
-    """Return a view with axes moved from `source` to `destination`, the others in their order.
+    """Return a view with axes moved from `source` to `destination`; the others keep their order.
 
-    Raises AxisError, or ValueError for unequal numbers. Standard: Manipulation Functions, moveaxis.
+    Raises AxisError, or ValueError for unequal numbers of axes. Standard: Manipulation Functions, moveaxis.
     """
     x = as_tensor(x, "moveaxis")
     sources = as_axes(source, x.ndim, "moveaxis", "source", none_is_all=False)
@@ -304,8 +304,8 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
     """Return x with each element (or slice along `axis`) repeated; flattened first if axis is None.
 
-    repeats: one number, or one per element along the axis. Raises ValueError for negative ones or another
-    length, TypeError for repeats that are no integers. Standard: Manipulation Functions, repeat.
+    repeats: one number, or one per element along the axis. Raises ValueError for negative numbers or another length,
+    TypeError for repeats that are not integers. Standard: Manipulation Functions, repeat.
     """
     x = as_tensor(x, "repeat")
     if type(repeats) is int and repeats >= 0 and x.device == "cpu":
@@ -339,9 +339,9 @@ def _seen(x: Any, method: str, numbers: Any) -> Tensor | None:
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = None) -> Tensor:
-    """Return x's elements in C order under another shape; one length may be -1, for whatever is left.
+    """Return x's elements in C order in another shape; one length may be -1 and is then computed.
 
-    A view where strides allow it unless copy=True. Raises ValueError where the size differs, or where
+    The result is a view if strides allow it and copy is not True. Raises ValueError if the size differs, or if
     copy=False and a copy is needed. Standard: Manipulation Functions, reshape.
     """
     native = None if copy or thin_closed[0] or type(x) is not Tensor else shown(x)
@@ -371,9 +371,9 @@ def _opposite(shift: int | tuple[int, ...]) -> int | tuple[int, ...]:
 
 @differentiable(x=lambda g, shift, axis: xt.roll(g, _opposite(shift), axis=axis))
 def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """Return x with elements moved `shift` places along the axes, those beyond the end coming back at the start.
+    """Return x with elements moved `shift` places along the axes; those moved beyond the end reappear at the start.
 
-    axis None rolls the flattened elements. Raises ValueError where shifts and axes differ in number. Standard:
+    axis None rolls the flattened elements. Raises ValueError if shifts and axes differ in number. Standard:
     Manipulation Functions, roll.
     """
     x = as_tensor(x, "roll")
@@ -434,7 +434,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
-    """Return a view without the given axes; raises ValueError for one whose length is not 1.
+    """Return a view without the given axes; raises ValueError for an axis whose length is not 1.
 
     Standard: Manipulation Functions, squeeze.
     """
@@ -464,7 +464,7 @@ def _copies(shape: Shape, times: Shape) -> tuple[Shape, list[int]]:
 
 @differentiable(x=lambda g, like, repetitions: _of_tiled(g, like, repetitions))
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """Return x repeated as a whole along each axis; shorter shapes are led by axes of length 1.
+    """Return x repeated as a whole along each axis; the shorter of both shapes is padded with leading axes of length 1.
 
     Raises ValueError for negative repetitions. Standard: Manipulation Functions, tile.
     """
@@ -485,7 +485,7 @@ def _stacked(g: Sequence[Tensor | None], like: Like, axis: int) -> Tensor:
 
 @differentiable(x=lambda g, like, axis: _stacked(g, like, axis), view=True)
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return the views along an axis, which they lose; raises AxisError.
+    """Return the views of x at each index of an axis, without that axis; raises AxisError.
 
     Standard: Manipulation Functions, unstack.
     """

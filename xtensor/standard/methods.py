@@ -27,7 +27,7 @@ Version = tuple[int, int] | None  # of DLPack
 
 
 def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
-    """Change a tensor's shape as `Tensor.resize` says, and return it."""
+    """Change a tensor's shape as described at `Tensor.resize`, and return the tensor."""
     before_write(x.blob.owner)
     old = x.blob
     blob = old if old.detached else old.shallow_copy()  # views of the old one keep it
@@ -43,7 +43,7 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
 
 @differentiable(x=1)
 def copied(x: Tensor, order: str) -> Tensor:
-    """Return a copy, packed in C order, or as NumPy's orders F, A and K say."""
+    """Return a copy, packed in C order, or in NumPy's order F, A or K."""
     native = None if thin_closed[0] else small(x, cheap_below[0])
     if native is not None:
         return wrap(native.copy(order), CPU_DEVICE)
@@ -63,14 +63,14 @@ def copied(x: Tensor, order: str) -> Tensor:
 
 @differentiable(x=lambda g, like: g.to_device(like.device))
 def moved(x: Tensor, device: Device) -> Tensor:
-    """Return a tensor on a device; itself if it is there already."""
+    """Return a tensor on the given device; the tensor itself if it is there already."""
     if device == x.device:
         return x
     return from_native(x.host() if "cpu" in (x.device, device) else x.native(), device)
 
 
 def capsule(x: Tensor, stream: Any, max_version: Version, dl_device: Any, copy: bool | None) -> Any:
-    """Return a DLPack capsule of a tensor's memory, or of a copy; Tensor.__dlpack__ says which."""
+    """Return a DLPack capsule of a tensor's memory, or of a copy, as described at Tensor.__dlpack__."""
     own, on_cpu = x.__dlpack_device__(), (1, 0)
     if dl_device is not None and tuple(dl_device) == on_cpu != own and copy is not False:
         return x.to_device("cpu").__dlpack__(max_version=max_version)
@@ -106,7 +106,7 @@ def part(x: Tensor, which: int) -> Tensor:
 
 
 def part_of(x: Tensor, which: int) -> Tensor:
-    """Return the real or imaginary part of any tensor; of a value a value."""
+    """Return the real or imaginary part of any tensor; the part of a 0-d value is a value."""
     native = x.thin() if x.dtype.kind == "c" and not thin_closed[0] else None
     if native is not None:
         found = x.window(native.imag if which else native.real)
@@ -124,7 +124,7 @@ def _read_back(g: Tensor, like: Like) -> Tensor:
 
 @differentiable(x=lambda g, like: _read_back(g, like), view=True)
 def reread(x: Tensor, dtype: DType, writeable: bool) -> Tensor:
-    """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit."""
+    """Return a view of the same bytes as another dtype; the length of the last axis is adapted."""
     layout = x.blob.layout.reinterpret(x.itemsize, dtype.itemsize)
     if layout is None:
         raise ValueError(expected("view", "dtype", f"divide a contiguous last axis of {x.dtype}", dtype))
@@ -132,9 +132,9 @@ def reread(x: Tensor, dtype: DType, writeable: bool) -> Tensor:
 
 
 def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tensor:
-    """Return a tensor in another dtype as NumPy's method does: with axes in an order in memory, by a rule of casting.
+    """Return a tensor in another dtype as NumPy's method does, with a memory order and a casting rule.
 
-    Raises TypeError for what the rule forbids, ValueError for a rule or an order that there is not.
+    Raises TypeError for a cast that the rule forbids, ValueError for an unknown rule or order.
     """
     target = canonical(dtype, "astype")
     check_choice("astype", "casting", casting, ("no", "equiv", "safe", "same_kind", "unsafe", "same_value"))
@@ -151,7 +151,7 @@ def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tens
 
 
 def make_read_only(x: Tensor) -> None:
-    """Take away from a tensor, not from others over its memory, that it can be written."""
+    """Make a tensor read-only; other tensors over its memory stay as they are."""
     refuse_capture("setflags")  # which takes no steps down that change tensors themselves
     seen = x.viewed(x.blob.layout, writeable=False)
     x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
@@ -163,14 +163,14 @@ def _no_slope(g: Tensor) -> Tensor:
 
 @differentiable(x=lambda g: _no_slope(g))
 def swapped(x: Tensor) -> Tensor:
-    """Return a read-only copy with the bytes of each element, of a complex one those of each part, in reverse order."""
+    """Return a read-only copy with the bytes of each element, or of each part of a complex one, in reverse order."""
     found: Tensor = on(x, "view", lambda xp, a: a.byteswap())
     return found.viewed(found.blob.layout, writeable=False)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)
 def flat_2d(x: Tensor) -> Tensor:
-    """Return a view of shape (rows, columns), all axes but the last as rows."""
+    """Return a view of shape (rows, columns) in which all axes but the last form the rows."""
     layout = x.blob.layout.flat_2d()
     if layout is None:
         raise ValueError(expected("flat_2d", "x", "have strides that flatten", f"strides {x.strides}"))

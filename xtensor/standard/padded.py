@@ -21,9 +21,9 @@ def _back(g: Tensor, width: Pairs, mode: str, like: Like) -> Tensor:
 
 @differentiable(x=_back)
 def padded(x: Tensor, width: Pairs, mode: str, value: Scalar) -> Tensor:
-    """Return x with elements before and after it along each axis, by the modes of nn.pad.
+    """Return x with elements added before and after it along each axis, by the modes of nn.pad.
 
-    mode: also "symmetric", which mirrors x with its edge. All but "zeros" go on for any width.
+    mode: also "symmetric", which mirrors x including its edge. All modes but "zeros" continue for any width.
     """
     is_plain = mode == "zeros" and (not value or x.dtype.kind in "fc")
     if watchers and is_plain and min([0, *[one for pair in width for one in pair]]) == 0:  # as steps that fuse
@@ -36,7 +36,7 @@ def padded(x: Tensor, width: Pairs, mode: str, value: Scalar) -> Tensor:
 
 @differentiable(g=lambda g, width, mode: padded(g, width, mode, 0))
 def unpadded(g: Tensor, width: Pairs, mode: str, shape: Shape) -> Tensor:
-    """Return the sums of what came from each element: the adjoint of padded."""
+    """Return for each element the sum of the cotangents of its copies: the adjoint of padded."""
     return on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
 
 

@@ -45,19 +45,19 @@ def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
 
 @reduction(REAL, one_axis=True, composed=partial(_place_of, "max"))
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index (int64) of the first largest element, counted in C order when axis is None."""
+    """Return the index (int64) of the first largest element, counted in C order if axis is None."""
     ...
 
 
 @reduction(REAL, one_axis=True, composed=partial(_place_of, "min"))
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Return the index (int64) of the first smallest element, counted in C order when axis is None."""
+    """Return the index (int64) of the first smallest element, counted in C order if axis is None."""
     ...
 
 
 @reduction(ANY, of_nothing=0)
 def count_nonzero(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return how many elements are nonzero (True, NaN), as int64."""
+    """Return how many elements are nonzero (including True and NaN), as int64."""
     ...
 
 
@@ -77,7 +77,7 @@ def searchsorted(
 ) -> Tensor:
     """Return the indices (int64) at which x2's elements would be inserted into the sorted 1-d x1.
 
-    side: "left" before equal elements, "right" after them; sorter: the indices that sort x1. Raises ValueError
+    side: "left" inserts before equal elements, "right" after them; sorter: the indices that sort x1. Raises ValueError
     for another side or an x1 that is not 1-d. Standard: Searching Functions, searchsorted.
     """
     x1, x2 = as_tensors("searchsorted", x1=x1, x2=x2)
@@ -97,5 +97,5 @@ def searchsorted(
     derivative=(0, lambda g, condition: xt.where(condition, g, 0), lambda g, condition: xt.where(condition, 0, g)),
 )
 def where(condition: Operand, x1: Operand, x2: Operand, /) -> Tensor:
-    """Return x1's element where the condition holds (is nonzero) and x2's elsewhere."""
+    """Return x1's element where the condition is true (nonzero), and x2's elsewhere."""
     ...

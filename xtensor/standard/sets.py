@@ -17,7 +17,7 @@ __all__ = ["isin", "unique_all", "unique_counts", "unique_inverse", "unique_valu
 
 
 class UniqueAll(NamedTuple):
-    """values, the index of each one's first occurrence, the inverse (x's shape), and how often each occurs."""
+    """The values, the index of the first occurrence of each, the inverse (in x's shape), and how often each occurs."""
 
     values: Tensor
     indices: Tensor
@@ -26,21 +26,21 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """values and how often each occurs."""
+    """The values and how often each occurs."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """values and, in x's shape, the position of each element among them."""
+    """The values and, in x's shape, the position of each element among them."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Tensor:
-    """Return whether each element of x1 occurs in x2 (not, if `invert`), as booleans of x1's shape.
+    """Return whether each element of x1 occurs in x2 (or does not, if `invert`), as booleans of x1's shape.
 
     Standard: Set Functions, isin.
     """

@@ -1,7 +1,7 @@
 """Statistical functions (standard section of that name): reductions, one row each, and cumulative ones.
 
-Every reduction takes `axis` (None: all axes, an integer or a tuple) and `keepdims` (reduced axes stay, with
-length 1), and returns a new array without the reduced axes.
+Every reduction takes `axis` (None: all axes; an integer or a tuple) and `keepdims` (reduced axes stay, with length 1),
+and returns a new array without the reduced axes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _quotient(total: Tensor, divisor: float) -> Tensor:
 
 
 def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:
-    """Return how many elements there are along some axes."""
+    """Return the number of elements along some axes."""
     return prod_of(x.shape[axis] for axis in axes)
 
 
@@ -73,7 +73,7 @@ def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:
 
 
 def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """Return what belongs to a reduction's result in a shape that broadcasts against its operand."""
+    """Return a value for each element of a reduction's result in a shape that broadcasts against its operand."""
     if keepdims or not g.shape:  # one number for all of them, or for each
         return g
     axes = as_axes(axis, like.ndim, "grad")
@@ -124,25 +124,25 @@ def _of_product(g: Tensor, x: Tensor, axis: Axis, dtype: DType | None, keepdims:
 
 @reduction(REAL, derivative=_chosen)
 def max(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the largest element; NaN if there is one. Raises ValueError where there are no elements."""
+    """Return the largest element; NaN if any element is NaN. Raises ValueError if there are no elements."""
     ...
 
 
 @reduction(FLOATING, of_nothing=nan, composed=_mean_of, derivative=_share_of_mean)
 def mean(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """Return the arithmetic mean, computed as `dtype`; of integers as float64; NaN over no elements."""
+    """Return the arithmetic mean, computed in `dtype`; for integers in float64; NaN if there are no elements."""
     ...
 
 
 @reduction(REAL, derivative=_chosen)
 def min(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the smallest element; NaN if there is one. Raises ValueError where there are no elements."""
+    """Return the smallest element; NaN if any element is NaN. Raises ValueError if there are no elements."""
     ...
 
 
 @reduction(NUMERIC, of_nothing=1, derivative=_of_product)
 def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """Return the product; small integers are multiplied as int64 or uint64 unless `dtype` says otherwise."""
+    """Return the product; small integers are multiplied as int64 or uint64 unless `dtype` is given."""
     ...
 
 
@@ -150,7 +150,7 @@ def prod(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdim
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:
-    """Return the standard deviation with divisor N - correction; NaN where that is not positive.
+    """Return the standard deviation with divisor N - correction; NaN if the divisor is not positive.
 
     ddof: NumPy's name for correction.
     """
@@ -159,7 +159,7 @@ def std(
 
 @reduction(NUMERIC, of_nothing=0, derivative=spread)
 def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """Return the sum; small integers are added as int64 or uint64 unless `dtype` says otherwise."""
+    """Return the sum; small integers are added as int64 or uint64 unless `dtype` is given."""
     ...
 
 
@@ -167,7 +167,7 @@ def sum(x: Tensor, /, *, axis: Axis = None, dtype: DType | None = None, keepdims
 def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False, ddof: float | None = None
 ) -> Tensor:
-    """Return the variance with divisor N - correction; NaN where that is not positive.
+    """Return the variance with divisor N - correction; NaN if the divisor is not positive.
 
     ddof: NumPy's name for correction.
     """
@@ -213,8 +213,8 @@ def cumulative_sum(
 ) -> Tensor:
     """Return the running sums along an axis, beginning with 0 if `include_initial`.
 
-    axis may be None only for one axis. Small integers are added as int64 or uint64 unless `dtype` says
-    otherwise. Raises ValueError or AxisError. Standard: Statistical Functions, cumulative_sum.
+    axis may be None only if x has one axis. Small integers are added as int64 or uint64 unless `dtype` is given. Raises
+    ValueError or AxisError. Standard: Statistical Functions, cumulative_sum.
     """
     return _cumulative("cumulative_sum", x, axis, dtype, include_initial)
 
@@ -225,8 +225,8 @@ def cumulative_prod(
 ) -> Tensor:
     """Return the running products along an axis, beginning with 1 if `include_initial`.
 
-    axis may be None only for one axis. Small integers are multiplied as int64 or uint64 unless `dtype` says
-    otherwise. Raises ValueError or AxisError. Standard: Statistical Functions, cumulative_prod.
+    axis may be None only if x has one axis. Small integers are multiplied as int64 or uint64 unless `dtype` is given.
+    Raises ValueError or AxisError. Standard: Statistical Functions, cumulative_prod.
     """
     return _cumulative("cumulative_prod", x, axis, dtype, include_initial)
 
@@ -241,7 +241,7 @@ def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial
 
 
 def running_extremes(name: str, x: Tensor, axis: int) -> Tensor:
-    """Return the largest or smallest element up to each along an axis. name: "maximum" or "minimum"."""
+    """Return the largest or smallest element so far at each position along an axis. name: "maximum" or "minimum"."""
     name = f"{name}.accumulate"
     return on(x, name, _Running(name, as_axis(axis, x.ndim, name) - x.ndim))
 

@@ -1,6 +1,6 @@
 """Sums of products by subscripts, two operands at a time: each step is a product of matrices, or of elements and a sum.
 
-What these record fuses with what surrounds it, and its derivative is known.
+The recorded steps fuse with what surrounds them, and their derivatives are known.
 
 Source: numpy.einsum, numpy.einsum_path.
 """
@@ -31,10 +31,10 @@ class Term(NamedTuple):
 
 
 class Product(NamedTuple):
-    """What subscripts say of operands of some shapes.
+    """The meaning of subscripts for operands of given shapes.
 
-    inputs, output: the labels of their axes. lengths: by label. path: which operands each step takes, whose result
-    comes behind the others. multiplied: the multiplications of one loop over all labels.
+    inputs, output: the labels of their axes. lengths: by label. path: which operands each step takes; its result is
+    appended to the others. multiplied: the number of multiplications of one loop over all labels.
     """
 
     inputs: tuple[str, ...]
@@ -44,16 +44,16 @@ class Product(NamedTuple):
 
     @property
     def multiplied(self) -> int:
-        """How many products are summed, in one loop over all labels."""
+        """The number of products that are summed in one loop over all labels."""
         return prod(self.lengths.values())
 
     @property
     def is_view(self) -> bool:
-        """Whether it is a view of its only operand."""
+        """Whether the result is a view of the only operand."""
         return len(self.inputs) == 1 and set(self.inputs[0]) == set(self.output)
 
     def of(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Return it of operands of one dtype."""
+        """Return the sum of products of operands of one dtype."""
         terms = [self._taken(labels, x) for labels, x in zip(self.inputs, tensors, strict=True)]
         for places in self.path:
             chosen = [terms[place] for place in places]
@@ -119,7 +119,7 @@ class Product(NamedTuple):
 
 
 def product_of(subscripts: str, optimize: Any, shapes: Sequence[Shape]) -> Product | None:
-    """Return what subscripts say; None where they are not as they must be, or say more than this module knows."""
+    """Return the meaning of subscripts; None if they are invalid, or mean more than this module handles."""
     way = optimize if isinstance(optimize, (bool, str)) else tuple(optimize)
     try:
         return _product_of(subscripts, way, *shapes)

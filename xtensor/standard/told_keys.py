@@ -16,8 +16,8 @@ from ..tensor.operands import as_tensor
 
 
 def told_key(x: Tensor, key: Any) -> Any:
-    """Return a key with tensors without axes in the place of numbers that are told, and windows in that of slices
-    between some; as it is where no such numbers become indices.
+    """Return a key with 0-d tensors in place of numbers that calls are told, and windows in place of slices between
+    such numbers; the key itself if no such number becomes an index.
     """
     arithmetic = getattr(watching(), "arithmetic", None)
     items = key if type(key) is tuple else (key,)

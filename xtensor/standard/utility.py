@@ -19,13 +19,13 @@ __all__ = ["all", "any", "diff"]
 
 @reduction(ANY, of_nothing=True)
 def all(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return whether all elements are true (nonzero; NaN counts as true), as booleans; True over none."""
+    """Return whether all elements are true (nonzero; NaN counts as true), as booleans; True if there are none."""
     ...
 
 
 @reduction(ANY, of_nothing=False)
 def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return whether any element is true (nonzero; NaN counts as true), as booleans; False over none."""
+    """Return whether any element is true (nonzero; NaN counts as true), as booleans; False if there are none."""
     ...
 
 
@@ -55,8 +55,8 @@ def diff(
 ) -> Tensor:
     """Return the n-th differences of neighbours along an axis, which becomes n shorter.
 
-    prepend, append: arrays put before and after x along the axis first. Raises AxisError, or ValueError for a
-    negative n. Standard: Utility Functions, diff.
+    prepend, append: arrays that are first joined to x before and after it along the axis. Raises AxisError, or
+    ValueError for a negative n. Standard: Utility Functions, diff.
     """
     x = as_tensor(x, "diff")
     axis = as_axis(axis, x.ndim, "diff")

@@ -48,10 +48,10 @@ DLPackDevice = tuple[int, int]
 
 
 class Tensor(Operators, Methods):
-    """An array of the array API standard: shape, dtype, device, strided memory, and perhaps no bytes yet.
+    """An array of the array API standard: shape, dtype, device, strided memory, and values that may still be pending.
 
     Made by the creation functions (`asarray`, `zeros`, ...), never by calling this class: it has no __init__, which
-    halves what making one costs.
+    halves the cost of making one.
     """
 
     __slots__ = ("__weakref__", "_blob", "_data", "_is_value", "_owner", "_step")
@@ -74,7 +74,7 @@ class Tensor(Operators, Methods):
 
     @property
     def value(self) -> Node | TBlob | Part:
-        """What stands behind: a pending Node, a part of one, or a TBlob."""
+        """The value behind this tensor: a pending Node, a part of one, or a TBlob."""
         data: Any = self._data
         return (self._blob or self._described()) if type(data) is _ARRAY else data
 
@@ -91,7 +91,7 @@ class Tensor(Operators, Methods):
 
     @property
     def owner(self) -> Storage:
-        """The owner of the memory, made at its first use; what is pending is computed."""
+        """The owner of the memory, made at its first use; pending values are computed."""
         if type(self._data) is not _ARRAY:
             return self.blob.owner
         owner = self._owner
@@ -135,7 +135,7 @@ class Tensor(Operators, Methods):
         return native
 
     def settle(self) -> TBlob:
-        """Return the bytes, and be a thin face no more: what will carry a step takes no shortcut."""
+        """Return the bytes, and stop being a thin face, as a tensor that will carry a step must not take shortcuts."""
         blob = self._data = self.blob
         return blob
 
@@ -152,7 +152,7 @@ class Tensor(Operators, Methods):
         return self
 
     def native(self) -> Native:
-        """Return the device library's own array over this memory; for reading only."""
+        """Return the device library's own array over this memory, for reading only."""
         data = self._data
         if type(data) is _ARRAY:
             if watchers:
@@ -161,7 +161,7 @@ class Tensor(Operators, Methods):
         return look(data) if type(data) is Part else self.blob.native()
 
     def exported(self) -> Native:
-        """Return the native array for someone outside, who may write to it from now on."""
+        """Return the native array for code outside of xtensor, which may write to it from now on."""
         native = self.blob.exported()  # first, so that no other thread records a reader in between
         before_write(self.owner)
         return native
@@ -171,7 +171,7 @@ class Tensor(Operators, Methods):
         return face(self.blob.view(layout, writeable=writeable, dtype=dtype))
 
     def window(self, native: Native) -> Tensor:
-        """Return a view of this thin face, or of what is there on another device, given as a view of its array."""
+        """Return a view of a thin face, or of evaluated memory on another device, given as a view of its array."""
         tensor, data = Tensor(), self._data
         tensor._owner = tensor._blob = tensor._step = None
         if type(data) is TBlob:
@@ -181,10 +181,10 @@ class Tensor(Operators, Methods):
         return tensor
 
     def view(self, dtype: Any = None) -> Tensor:
-        """Return a view of the same bytes read as another dtype, the last axis growing or shrinking to fit.
+        """Return a view of the same bytes as another dtype; the length of the last axis is adapted.
 
-        A gradient goes through only between complex numbers and their parts; an integer view of what has one is
-        read-only, as is the copy that foreign byte order takes. Raises ValueError where bytes do not divide evenly.
+        Gradients pass only between complex numbers and their parts; an integer view of a tensor that has a gradient is
+        read-only, as is the copy that a foreign byte order takes. Raises ValueError if the bytes do not divide evenly.
         """
         target = self.dtype if dtype is None else canonical(dtype, "view")
         if dtype is not None and not np.dtype(dtype).isnative:
@@ -196,12 +196,11 @@ class Tensor(Operators, Methods):
         return xt.standard.methods.reread(self, target, seen)
 
     def resize(self, *shape: Any, refcheck: bool = True, keep_on_shrink: bool = True) -> Tensor:
-        """Change the shape in place to a packed one, and return this tensor: elements keep their places in C order,
-        new ones are 0.
+        """Change the shape in place, packed in C order, and return this tensor; new elements are 0.
 
-        A packed tensor that does not grow keeps its memory (`TBlob.resize`); else it gets memory of its own, and views
-        keep the old one, whatever `refcheck` says. Pending readers finish first. Raises RuntimeError on a detached
-        tensor and on one that has a gradient, ValueError on a read-only one. Source: numpy.ndarray.resize.
+        A packed tensor that does not grow keeps its memory (`TBlob.resize`). Otherwise it gets new memory, and views
+        keep the old, whatever `refcheck` says. Pending readers finish first. Raises RuntimeError for a detached tensor
+        and one that has a gradient, ValueError for a read-only one. Source: numpy.ndarray.resize.
         """
         if self.requires_grad:
             raise RuntimeError(expected("resize", "x", "not have a gradient (use detach() or no_grad())", "one"))
@@ -210,7 +209,7 @@ class Tensor(Operators, Methods):
     def detach(self) -> Tensor:
         """Return a constant that shares this memory and whose metadata cannot be changed.
 
-        What is written through it has no gradient, and takes none from this tensor either.
+        Values written through it have no gradient, and no gradient reaches this tensor through it.
         """
         return face(self.blob.detach())
 
@@ -218,9 +217,9 @@ class Tensor(Operators, Methods):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether the values depend on a tensor whose gradient is wanted; set it to make this one of those.
+        """Whether the values depend on a tensor whose gradient is wanted; set it to make this tensor one of these.
 
-        Raises TypeError where the dtype is not floating-point, RuntimeError when set to False on a computed tensor.
+        Raises TypeError if the dtype is not floating-point, RuntimeError when set to False on a computed tensor.
         """
         return self._step is not None or xt.autograd.tape.step_of(self) is not None
 
@@ -230,7 +229,7 @@ class Tensor(Operators, Methods):
 
     @property
     def grad(self) -> Tensor | None:
-        """What backward() has added up for this leaf; None before, and for every other tensor. It can be set."""
+        """The gradient accumulated by backward() for this leaf; None before, and for other tensors. Can be set."""
         return xt.autograd.direct.grad_of(self)
 
     @grad.setter
@@ -240,8 +239,8 @@ class Tensor(Operators, Methods):
     def backward(self, gradient: Any = None, *, retain_graph: bool = False) -> None:
         """Add this tensor's gradient to `.grad` of all leaves that it depends on.
 
-        gradient: the cotangent, of this shape; a real scalar needs none. retain_graph: keep the tape for a second
-        time. Raises RuntimeError for a constant and a tape that was used up, ValueError for a shape, and
+        gradient: the cotangent, of this tensor's shape; a real scalar needs none. retain_graph: keep the tape for
+        another call. Raises RuntimeError for a constant and a tape that was used up, ValueError for a wrong shape, and
         NotImplementedError for a function without a rule. Source: torch.Tensor.backward.
         """
         xt.autograd.direct.backward(self, gradient, retain_graph=retain_graph)
@@ -255,7 +254,7 @@ class Tensor(Operators, Methods):
 
     @property
     def device(self) -> Device:
-        """Where the memory is."""
+        """The device that the memory is on."""
         data = self._data
         return CPU_DEVICE if type(data) is _ARRAY else data.device
 
@@ -276,7 +275,7 @@ class Tensor(Operators, Methods):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, gaps not counted."""
+        """Bytes of all elements, without gaps between them."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -287,7 +286,7 @@ class Tensor(Operators, Methods):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements follow each other in C order without gaps."""
+        """Whether the elements are in C order without gaps."""
         return self.blob.is_contiguous
 
     @property
@@ -297,25 +296,25 @@ class Tensor(Operators, Methods):
 
     @property
     def is_writeable(self) -> bool:
-        """Whether elements can be assigned; broadcast and read-only imported memory cannot."""
+        """Whether elements can be assigned; they cannot in broadcast memory and in imported read-only memory."""
         data = self._data
         return data.flags.writeable if type(data) is _ARRAY else self.blob.writeable
 
     @property
     def version(self) -> int:
-        """How often the memory behind this tensor has been written, since somebody first asked for it or for a view."""
+        """How often the memory behind this tensor was written since this number, or a view, was first asked for."""
         return self.owner.version
 
     def flat_2d(self) -> Tensor:
-        """Return a view of shape (rows, columns), all axes but the last as rows (mshadow's FlatTo2D).
+        """Return a view of shape (rows, columns) in which all axes but the last form the rows (mshadow's FlatTo2D).
 
-        Raises ValueError where the strides do not allow it without a copy.
+        Raises ValueError if the strides do not allow it without a copy.
         """
         return xt.standard.methods.flat_2d(self)
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
-        """The transpose of a matrix, as a view; raises ValueError for any other number of axes than 2."""
+        """The transpose of a matrix, as a view; raises ValueError unless there are 2 axes."""
         data = self._data
         if type(data) is _ARRAY and data.ndim == 2 and not thin_closed[0]:
             return self.window(data.T)
@@ -332,15 +331,15 @@ class Tensor(Operators, Methods):
     # ---- the standard's protocol methods
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> ModuleType:
-        """Return the xtensor namespace; raises ValueError for a version of the standard it does not follow."""
+        """Return the xtensor namespace; raises ValueError for a version of the standard that it does not follow."""
         if api_version is not None and api_version not in VERSIONS:
             raise ValueError(expected("__array_namespace__", "api_version", f"be one of {VERSIONS}", repr(api_version)))
         return xt
 
     def to_device(self, device: Device | str, /, *, stream: Any = None) -> Tensor:
-        """Return this tensor on a device; itself if it is there already.
+        """Return this tensor on the given device; the tensor itself if it is there already.
 
-        Raises ValueError for a device that does not exist or a stream the device has not.
+        Raises ValueError for a device that does not exist, or a stream that the device does not have.
         """
         target = as_device(device, "to_device")
         if stream is None:
@@ -351,7 +350,7 @@ class Tensor(Operators, Methods):
         return backend.on_stream(stream, self.to_device, target)
 
     def __dlpack_device__(self) -> DLPackDevice:
-        """Return (device type, device id) as DLPack counts them."""
+        """Return (device type, device id) as DLPack numbers them."""
         return self.device.backend.dlpack_device
 
     def __dlpack__(
@@ -365,19 +364,19 @@ class Tensor(Operators, Methods):
     ) -> Any:
         """Return a DLPack capsule of the memory, or of a copy on the CPU for dl_device=(1, 0).
 
-        stream: the consumer's on a CUDA device, which then waits for CuPy's current one. Negative, broadcast and
-        read-only layouts leave as compact copies, gaps too where the consumer asks for an unversioned capsule (JAX
-        takes no others). Raises BufferError where copy=False forbids that, for a stream on the CPU, for another
-        device, and for a tensor that has a gradient.
+        stream: the consumer's, on a CUDA device; it then waits for CuPy's current one. Negative, broadcast and
+        read-only layouts are exported as compact copies, and so are gaps if the consumer asks for an unversioned
+        capsule (JAX takes no others). Raises BufferError if copy=False forbids such a copy, for a stream on the CPU,
+        for another device, and for a tensor that has a gradient.
         """
         self._refuse_to_leave("__dlpack__", BufferError)
         return xt.standard.methods.capsule(self, stream, max_version, dl_device, copy)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        """Return a numpy.ndarray, over the same memory where dtype and `copy` allow it.
+        """Return a numpy.ndarray, over the same memory if dtype and `copy` allow it.
 
-        Raises RuntimeError for a tensor that has a gradient, which would be lost, and TypeError for one that is not on
-        the CPU.
+        Raises RuntimeError for a tensor that has a gradient, which would be lost, TypeError for one that is not on the
+        CPU.
         """
         self._refuse_to_leave("__array__", RuntimeError)
         if self.device != "cpu":
@@ -391,7 +390,7 @@ class Tensor(Operators, Methods):
         return self.exported().view()
 
     def _refuse_to_leave(self, function: str, error: type[Exception]) -> None:
-        """Raise where a gradient would be lost on the way out that somebody may have asked for."""
+        """Raise an error if leaving xtensor would lose a gradient that may still be asked for."""
         if active[0] and self.requires_grad and xt.autograd.tape.is_recording() and settings().gradients != "always":
             must = "not have a gradient, which would be lost (use x.detach(), or `with xt.no_grad():`)"
             raise error(expected(function, "x", must, "one"))
@@ -401,7 +400,7 @@ class Tensor(Operators, Methods):
         return self.__array__()
 
     def host(self) -> np.ndarray[Any, Any]:
-        """Return a NumPy array for reading: of this memory on the CPU, of a copy elsewhere."""
+        """Return a NumPy array for reading: of this memory on the CPU, of a copy for other devices."""
         return self.device.backend.host(self.native())
 
     # ---- Python's protocols
@@ -475,7 +474,7 @@ class Tensor(Operators, Methods):
         return html_of(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """Return what IPython shows of a pending tensor, of which it would ask for `repr`, and so for values, too."""
+        """Return what IPython shows of a pending tensor; otherwise it would call `repr`, which computes the values."""
         from .picture import bundle_of
 
         return bundle_of(self)
@@ -495,7 +494,7 @@ class Tensor(Operators, Methods):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle as a packed NumPy array, which protocol 5 sends out of band.
 
-        A leaf stays a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
+        A leaf remains a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
         """
         leaf = xt.autograd.direct.is_leaf(self)
         if not leaf:
@@ -507,7 +506,7 @@ class Tensor(Operators, Methods):
         return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Return a copy: of a leaf another leaf with a copy of its .grad, of any other tensor what copy() gives."""
+        """Return a copy: for a leaf another leaf with a copy of its .grad, for other tensors the result of copy()."""
         if not xt.autograd.direct.is_leaf(self):
             return self.copy("K")
         copy = self.detach().copy("K")
@@ -586,13 +585,13 @@ def valued(x: Tensor) -> Tensor:
 
 
 def small(x: Tensor, most: int = DIRECT_BELOW) -> Native | None:
-    """Return the NumPy array of a thin face of at most so many bytes: calling the library is cheaper than recording."""
+    """Return the NumPy array of a thin face of at most `most` bytes, for which NumPy costs less than recording."""
     data = x._data
     return data if type(data) is _ARRAY and data.nbytes <= most else None
 
 
 def thin_arrays(*operands: Any, most: float = inf) -> list[Native] | None:
-    """Return the NumPy arrays of operands that are all thin faces of at most so many bytes; None where one is not."""
+    """Return the NumPy arrays of operands if all are thin faces of at most `most` bytes, else None."""
     natives = []
     for x in operands:
         native = x._data if type(x) is Tensor else None
@@ -603,7 +602,7 @@ def thin_arrays(*operands: Any, most: float = inf) -> list[Native] | None:
 
 
 def wrap(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that nobody else holds, or over a scalar of NumPy's."""
+    """Return a tensor over a fresh native array that nothing else holds, or over a NumPy scalar."""
     if device is not CPU_DEVICE:
         return face(TBlob.adopt(device.backend.asarray(native), device))
     if type(native) is not _ARRAY:
@@ -615,26 +614,26 @@ def wrap(native: Native, device: Device) -> Tensor:
 
 
 def _tell_of_a_look() -> None:
-    """Tell who watches this thread that somebody asks for values."""
+    """Tell the capture that watches this thread that values are asked for."""
     capture = watching()
     if capture is not None:
         capture.looked(None)
 
 
 def created(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array whose elements follow from Python's constants alone."""
+    """Return a tensor over a fresh native array whose elements depend on Python constants alone."""
     capture = watching() if watchers else None
     return wrap(native, device) if capture is None else face(capture.created(native, device))
 
 
 def made_of(array: Native, native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that was made of one of NumPy's."""
+    """Return a tensor over a fresh native array that was made from a NumPy array."""
     capture = watching() if watchers else None
     return created(native, device) if capture is not None and capture.takes(array) else wrap(native, device)
 
 
 def settled(native: Native, device: Device) -> Tensor:
-    """Return a tensor over a fresh native array that is no thin face: it will carry a step."""
+    """Return a tensor over a fresh native array that is not a thin face, because it will carry a step."""
     tensor = Tensor()
     tensor._data = TBlob.of(None, native, device)
     tensor._owner = tensor._blob = tensor._step = None
@@ -644,8 +643,8 @@ def settled(native: Native, device: Device) -> Tensor:
 def from_native(native: Native, device: Device | None = None, *, shared: bool = False) -> Tensor:
     """Return a tensor over a native array, in xtensor's dtypes and byte order, moved to the device.
 
-    shared: whether others may write to the array, which is then read later only once they have let go of it.
-    Raises TypeError for a dtype xtensor cannot hold.
+    shared: whether others may write to the array, which is then not read later until they have released it.
+    Raises TypeError for a dtype that xtensor cannot hold.
     """
     dtype = canonical(native.dtype, "asarray")
     target = device or as_device(settings().device, "asarray")
@@ -669,7 +668,7 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
 
 
 def evaluate(*tensors: Tensor) -> None:
-    """Compute the values of all given tensors now, as far as they are pending; raises TypeError for others."""
+    """Compute the values of all given tensors that are pending; raises TypeError for other objects."""
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))

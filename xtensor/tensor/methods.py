@@ -42,7 +42,7 @@ def _deviation(name: str) -> Any:
 
 
 class Methods:
-    """What NumPy's arrays have as methods, too."""
+    """Methods that NumPy's arrays have as well."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class Methods:
         raise ValueError(expected("delitem", "x", "keep all its elements (xt.numpy.delete returns others)", repr(key)))
 
     def copy(self, order: str = "C") -> Tensor:
-        """Return a copy, packed in C order, or as NumPy's orders F, A and K say; K keeps the axes' order in memory."""
+        """Return a copy, packed in C order, or in NumPy's order F, A or K; K keeps the order of the axes in memory."""
         copy: Any = xt.standard.methods.copied(self, order)
         if getattr(self, "_is_value", False):
             copy._is_value = True
@@ -90,9 +90,9 @@ class Methods:
         return xt.numpy.reshape(self, lengths, order, copy=copy)
 
     def _reshape_in_place(self, shape: Any) -> None:
-        """Take another shape over the same memory, as `x.shape = shape` does.
+        """Change the shape over the same memory, as `x.shape = shape` does.
 
-        Raises AttributeError where the strides would need a copy, RuntimeError where there is a gradient.
+        Raises AttributeError if the strides would need a copy, RuntimeError for a tensor that has a gradient.
         """
         x: Any = self
         if x.requires_grad:
@@ -131,8 +131,8 @@ class Methods:
         return _given(out, "round", xt.standard.methods.rounded(self, decimals) if decimals else xt.round(self))
 
     def __round__(self, decimals: int | None = None) -> Any:
-        """Return the nearest number with so many decimals; without `decimals` a value gives Python's integer, as
-        NumPy's scalars do (ValueError or OverflowError where there is none).
+        """Return the elements rounded to so many decimals; without `decimals`, a 0-d value gives a Python integer, as
+        NumPy's scalars do (ValueError or OverflowError if there is none).
         """
         x = cast(Any, self)
         if decimals is None and getattr(x, "_is_value", False) and x.dtype.kind in "iuf":
@@ -140,12 +140,12 @@ class Methods:
         return self.round(decimals or 0)
 
     def __bytes__(self) -> bytes:
-        """Return the bytes of the elements in C order; of an integer without axes that many zeros, as NumPy's give."""
+        """Return the bytes of the elements in C order; for a 0-d integer, that many zero bytes, as NumPy does."""
         x = cast(Any, self)
         return bytes(int(x)) if not self.ndim and x.dtype.kind in "iu" else self.tobytes()
 
     def __hash__(self) -> int:
-        """Return the hash of a value's number; raises TypeError for an array, whose == is elementwise."""
+        """Return the hash of a 0-d value; raises TypeError for an array, whose == is elementwise."""
         x = cast(Any, self)
         if not getattr(x, "_is_value", False):
             raise TypeError(f"unhashable type: 'Tensor' of shape {x.shape}")
@@ -256,7 +256,7 @@ class Methods:
         return xt.numpy.nonzero(self)
 
     def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: None = None) -> None:
-        """Put elements on the sides of the kth ones that they belong to, in place."""
+        """Rearrange elements in place so that none before a kth one is larger, and none after it smaller."""
         cast(Any, self)[...] = xt.numpy.partition(self, kth, axis, kind, order)
 
     def put(self, indices: Any, values: Any, mode: str = "raise") -> None:
@@ -269,9 +269,9 @@ class Methods:
         return xt.numpy.searchsorted(self, v, side, sorter)
 
     def setflags(self, write: bool | None = None, align: bool | None = None, uic: bool | None = None) -> None:
-        """Make this tensor read-only with write=False; other views of its memory stay as they are.
+        """Make this tensor read-only if write=False; other views of its memory stay as they are.
 
-        Raises ValueError for write=True on a read-only one. Source: numpy.ndarray.setflags.
+        Raises ValueError for write=True on a read-only tensor. Source: numpy.ndarray.setflags.
         """
         x = cast(Any, self)
         if uic:
@@ -292,7 +292,7 @@ class Methods:
         return xt.numpy.take(self, indices, axis, out, mode)
 
     def tobytes(self, order: Any = "C") -> bytes:
-        """Return the bytes of the elements in an order."""
+        """Return the bytes of the elements in the given order."""
         return self.host().tobytes(order)
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
@@ -304,7 +304,7 @@ class Methods:
 
     @property
     def real(self) -> Tensor:
-        """The real part, as a view, to be assigned too."""
+        """The real part, as a view; it can be assigned."""
         return cast("Tensor", xt.standard.methods.part_of(self, 0))
 
     @real.setter
@@ -313,7 +313,7 @@ class Methods:
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part, as a view, to be assigned too; zeros for a real tensor."""
+        """The imaginary part, as a view that can be assigned; zeros for a real tensor."""
         return cast("Tensor", xt.standard.methods.part_of(self, 1))
 
     @imag.setter
@@ -325,12 +325,12 @@ class Methods:
 
     @property
     def data(self) -> memoryview:
-        """The memory as a buffer; errors as of `__array__`."""
+        """The memory as a buffer; raises the same errors as `__array__`."""
         return memoryview(cast(Any, self).__array__())
 
     @property
     def flat(self) -> Any:
-        """The elements in C order, one after the other, to be read and written."""
+        """The elements in C order, as an iterator that can be read and assigned."""
         return xt.numpy.views.Flat(self)
 
     @flat.setter
@@ -339,7 +339,7 @@ class Methods:
 
     @property
     def flags(self) -> Any:
-        """How the elements lie in memory, as NumPy says it."""
+        """The memory layout, as NumPy's flags."""
         return self.host().flags
 
 

@@ -2,7 +2,8 @@
 
 A Storage that was written has a History: the step of its whole contents, as one flat array. A write puts new values
 into some places of it, and every tensor over the memory, view or base, takes its step from there by its layout. So a
-program that writes in place has the gradient of what it computes; nothing is refused, and nothing is silently lost.
+program that writes in place has the gradient of what it computes, and nothing is silently lost. Only writes to leaves
+are refused.
 """
 
 from __future__ import annotations

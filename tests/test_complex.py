@@ -6,6 +6,7 @@ What every engine has to do for every dtype is in test_engines.py.
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -436,3 +437,21 @@ def test_captured_functions(engine: str, dtype: str) -> None:
             size = np.sum(np.abs(mine[0].numpy()))
             assert abs(complex(found[1]) - complex(right[1])) <= 8 * np.finfo(dtype).eps * size
         assert fast.why(*mine) == ""
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["cos", "cosh", "sin", "sinh", "exp"])
+@pytest.mark.parametrize("engine", ["direct", "interpret", "llvm"])
+def test_signs_of_zero_parts(engine: Any, name: str, dtype: str) -> None:
+    """Beyond the first half turn a sine is negative: the sign of a zero decides on which branch a root of it is."""
+    turns = np.array([0.5, 2.0, 3.2, 4.0, 5.0, 7.0, 100.0, 1e5])
+    real = [complex(sign * turn, zero) for turn in turns for sign in (1, -1) for zero in (0.0, -0.0)]
+    values = np.array(real if name in ("cos", "sin") else [complex(z.imag, z.real) for z in real], dtype=dtype)
+    with xt.options(engine=engine, lazy="always"):
+        found = getattr(xt, name)(xt.asarray(values)).numpy()
+    wanted = np.array([getattr(cmath, name)(complex(z)) for z in values])
+    for part in ("real", "imag"):
+        mine, right = getattr(found, part), getattr(wanted, part)
+        zero = right == 0
+        np.testing.assert_array_equal(mine[zero], 0)
+        np.testing.assert_array_equal(np.signbit(mine[zero]), np.signbit(right[zero]))

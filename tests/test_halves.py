@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,16 @@ def test_gradient_of_a_bias() -> None:
     x, w, b = (xt.asarray(one.astype(np.float16)) for one in (x, w, b))
     found = xt.grad(lambda b: xt.sum(xt.astype(nn.conv(x, w, b), xt.float32)) / 4)(b)
     assert float(found[0]) == float(np.float16(22_500.0))
+
+
+def test_gelu_of_small_results() -> None:
+    x = np.array([-3.0, -3.67, -4.0], dtype=np.float16)
+    exact = [float(v) / 2 * math.erfc(-float(v) / math.sqrt(2)) for v in x]
+    np.testing.assert_allclose(nn.gelu(xt.asarray(x)).numpy().astype(float), exact, rtol=0.03)
+
+
+def test_random_numbers_are_below_one() -> None:
+    found = xt.random.default_rng(0).random(200_000, dtype=xt.float16)
+    assert found.dtype == np.float16
+    assert 0.0 <= float(xt.min(found)) < 0.001 < 0.998 < float(xt.max(found)) < 1.0
+    assert abs(float(xt.mean(xt.astype(found, xt.float64))) - 0.5) < 0.003

@@ -682,3 +682,39 @@ def test_most_axes_of_an_array(ndmax: int) -> None:
     call: Callable[[Any], Any] = lambda m: m.array([[1, 2]], ndmax=ndmax)  # noqa: E731 - which both are given
     wanted, found = outcome(call, numpy), outcome(call, ours)
     assert found is wanted if isinstance(wanted, type) else numpy.array_equal(found, wanted)
+
+
+RNG = numpy.random.default_rng(3)
+ROWS = {
+    "half of them infinite": numpy.where(numpy.arange(2001) > 1000, numpy.inf, numpy.arange(2001.0)),
+    "infinite at the end": numpy.array([1.0, 2.0, numpy.inf]),
+    "infinite at the begin": numpy.array([-numpy.inf, 1.0, 2.0]),
+    "alone": numpy.array([-numpy.inf]),
+    "with NaN": numpy.array([1.0, numpy.nan, 3.0, numpy.inf]),
+    "many float16": RNG.random(40_000).astype(numpy.float16),
+    "large float16": numpy.arange(3000).astype(numpy.float16),
+    "float32": RNG.random(100_001).astype(numpy.float32),
+    "integers": numpy.arange(1000),
+}
+PARTS: list[Any] = [0, 1, 0.0, 1.0, 0.5, 0.99, 0.333, [0, 1], [0.2, 0.7]]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("mode", ["auto", "always", "gradient", "fused"])
+def test_quantiles_of_halves_and_infinities(rows: str, mode: str) -> None:
+    """With NumPy's dtypes, and infinities where NumPy's are."""
+    native = ROWS[rows]
+    calls = [(name, (part,)) for name in ("quantile", "nanquantile") for part in PARTS]
+    for name, args in [*calls, ("nanmedian", ()), ("median", ())]:
+        x = ours.asarray(native, copy=True)
+        call: Callable[[Any], Any] = lambda x, name=name, args=args: getattr(ours, name)(x, *args)  # noqa: E731
+        call = xt.fuse(call) if mode == "fused" else call
+        if mode == "gradient" and x.dtype.kind == "f":
+            x.requires_grad = True
+        with xt.options(lazy="always" if mode == "always" else "auto"):
+            found = [call(x) for _ in range(1 + 2 * (mode == "fused"))][-1].detach().numpy()
+        wanted = numpy.asarray(getattr(numpy, name)(native, *args))
+        assert found.dtype == wanted.dtype
+        rtol = {2: 2e-3, 4: 1e-6}.get(wanted.itemsize, 1e-12)
+        numpy.testing.assert_allclose(found, wanted, rtol=rtol, err_msg=f"{name} {args}")

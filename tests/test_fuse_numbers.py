@@ -684,3 +684,19 @@ def test_numbers_that_are_keys_of_results(case: str) -> None:
         found, wanted = fused(x, t), function(x, t)
         assert kinds(found) == kinds(wanted)
         assert str(found) == str(wanted)
+
+
+def test_numbers_that_are_keys_of_what_is_given() -> None:
+    """Of a dict that is there before the call."""
+
+    @xt.fuse
+    def put(x: Any, state: dict[Any, Any], n: int) -> Any:
+        state[n] = x * n
+        return x + n
+
+    x = xt.ones(100_000)
+    for n in (1, 2, 3, 4, 2, 5, 6):
+        state: dict[Any, Any] = {}
+        put(x, state, n)
+        assert [*map(type, state)] == [int]
+        assert float(state[n][0]) == n

@@ -97,3 +97,19 @@ def test_random_numbers_are_below_one() -> None:
     assert found.dtype == np.float16
     assert 0.0 <= float(xt.min(found)) < 0.001 < 0.998 < float(xt.max(found)) < 1.0
     assert abs(float(xt.mean(xt.astype(found, xt.float64))) - 0.5) < 0.003
+
+
+def test_losses_of_halves_beside_other_dtypes() -> None:
+    """The result is of the dtype that all operands together have."""
+    x, labels = xt.full((4, 5), 0.5, dtype=xt.float16), xt.asarray([0, 1, 2, 3])
+    for dtype in (xt.float16, xt.float32, xt.float64):
+        other, weight = xt.full((4, 5), 0.2, dtype=dtype), xt.ones(5, dtype=dtype)
+        losses = (
+            nn.kl_div(x, other),
+            nn.kl_div(other, x),
+            nn.cross_entropy(x, other),
+            nn.cross_entropy(x, labels, weight=weight),
+            nn.nll_loss(x, labels, weight=weight),
+        )
+        assert {loss.dtype for loss in losses} == {dtype}
+    assert nn.cross_entropy(x, labels).dtype == nn.nll_loss(x, labels).dtype == xt.float16

@@ -929,6 +929,18 @@ print(found.engine, found.threads, found.fast_math, repr(found.cache_dir), found
     assert done.stdout.split() == ["interpret", "3", "True", "''", "plan,llvm", "7"], done.stderr
 
 
+def test_values_that_equal_others_are_checked() -> None:
+    """1 is True, but no switch."""
+    xt.options(fast_math=True, fuse_limit=77, threads=1)
+    for changes, error in (
+        ({"fast_math": 1}, TypeError),
+        ({"fuse_limit": 77.0}, ValueError),
+        ({"threads": 1.0}, ValueError),
+    ):
+        with pytest.raises(error):
+            xt.options(**{"fast_math": True, "fuse_limit": 77, "threads": 1} | changes)
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "text"),
     [

@@ -590,3 +590,74 @@ EVALUATE = eval
 @pytest.mark.parametrize("function", [imports_random, imports_random_whole, finds_by_text])
 def test_functions_that_find_more_by_another_name(function: Callable[[Any], Any]) -> None:
     assert xt.fuse(function).why(xt.ones(3)).startswith("[changing] it can use")
+
+
+@dataclass
+class Sized:
+    n: float = 2.0
+
+
+@dataclass(frozen=True)
+class Frozen:
+    n: Any
+
+
+SIZED, STATS = Sized(), SimpleNamespace(stat=2.0, exists=3.0, locked=1.0)
+
+
+def exists(value: Any) -> bool:
+    return value is not None
+
+
+def with_a_text(x: Any) -> Any:
+    if x.ndim > 3:
+        raise ValueError(f"got {x.shape} for {SIZED}")
+    return x * SIZED.n
+
+
+class Registry:
+    def stat(self) -> float:
+        return 2.0
+
+    def exists(self, name: str) -> bool:
+        return name == "w"
+
+
+REGISTRY = Registry()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        with_a_text,
+        lambda x: Frozen(x * 2),
+        lambda x: x * 2 if exists(x) else x,
+        lambda x: x * STATS.stat * STATS.exists * STATS.locked,
+        lambda x: x * REGISTRY.stat() if REGISTRY.exists("w") else x,
+        lambda x: x * len(os.path.join("a", "b")) * len(HERE.name),
+    ],
+    ids=["dataclass in a text", "frozen dataclass", "function", "attributes", "methods", "names of paths"],
+)
+def test_words_of_what_asks_outside_are_no_question(function: Callable[[Any], Any]) -> None:
+    fused, x = xt.fuse(function), xt.ones(100_000)
+    for _ in range(3):
+        fused(x)
+    assert fused.why(x) == ""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * HERE.exists(),
+        lambda x: x * len([*HERE.parent.glob("*.none")]),
+        lambda x, path=HERE: x * path.is_file(),
+        lambda x: x * os.path.exists(HERE),
+        lambda x: x * len(os.path.abspath("a")),
+        lambda x: x * len(str(Path.cwd())),
+    ],
+)
+def test_paths_are_asked_at_each_call(function: Callable[[Any], Any]) -> None:
+    fused, x = xt.fuse(function), xt.ones(100_000)
+    for _ in range(3):
+        fused(x)
+    assert fused.why(x).startswith("[changing]")

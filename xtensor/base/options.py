@@ -112,19 +112,20 @@ def _checked(given: Settings) -> Settings:
 
 
 # Settings that were checked before, and what they come to: each the one object of its values, which is soon told apart.
-_KNOWN: dict[Settings, Settings] = {}
+_KNOWN: dict[tuple[Any, ...], Settings] = {}
 
 
 def _known(given: Settings) -> Settings:
     """Return valid settings, always the same object for the same values; raises as `_checked` does."""
+    key = *given, *map(type, given)  # as 1 is True
     try:
-        found = _KNOWN.get(given)
+        found = _KNOWN.get(key)
     except TypeError:  # of what is no value of any setting
         return _checked(given)
     if found is None:
         found = _checked(given)
         make_room(_KNOWN, 64)
-        found = _KNOWN[given] = _KNOWN.get(found, found)
+        found = _KNOWN[key] = _KNOWN.setdefault((*found, *map(type, found)), found)
     return found
 
 

@@ -634,7 +634,7 @@ class _Done:
 
     def settled(self, result: Any, holders: list[Any]) -> Any:
         """Return the result of a call that was traced as others see it, and leave elsewhere what they see there."""
-        if Number not in map(type, self.leaves):
+        if Number not in (*map(type, self.leaves), *[type(left.key) for left, _ in self.left]):
             return result
         tree = rebuilt(self.build, [value_of(leaf) for leaf in self.leaves])
         if not self.left:

@@ -34,18 +34,30 @@ _OF_THREADS = frozenset(("active_count", "current_thread", "enumerate", "get_ide
 _OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold"))
 _OF_SYS = frozenset(("argv", "exc_info", "getrecursionlimit", "getrefcount", "path", "stdin"))
 
-# Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and methods
-# of paths, locks and classes that read files or say what is outside. What installed packages ask for of the latter is
-# taken to stay.
+# Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and names of
+# functions of paths: of those that read files, and of those that say what is outside, where a function has paths or
+# `os`. What libraries and installed packages ask for is taken to stay, but for files that are read.
 _FINDING, _TELLING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("hash", "id"))
 _READING = frozenset(("read_bytes", "read_text"))
-_OUTSIDE = _READING.union(
+_OUTSIDE = frozenset(
     (
-        *("__subclasses__", "exists", "getatime", "getmtime", "getsize", "is_dir", "is_file", "isdir", "isfile"),
-        *("islink", "iterdir", "lexists", "listdir", "locked", "lstat", "realpath", "rglob"),
-        *("samefile", "scandir", "stat"),
+        *(
+            "absolute",
+            "abspath",
+            "cwd",
+            "exists",
+            "expanduser",
+            "expandvars",
+            "getatime",
+            "getmtime",
+            "getsize",
+            "glob",
+        ),
+        *("glob", "home", "is_dir", "is_file", "isdir", "isfile", "islink", "iterdir", "lexists", "lstat", "open"),
+        *("realpath", "relpath", "resolve", "rglob", "samefile", "stat"),
     )
 )
+_OF_PATHS = frozenset(("genericpath", "ntpath", "os", "pathlib", "posixpath"))
 _VARYING_OF = {"builtins": _FINDING | _TELLING, "gc": _OF_GC, "numpy": _OF_NUMPY, "sys": _OF_SYS}
 _VARYING_OF |= dict.fromkeys(("_thread", "threading"), _OF_THREADS)
 _VARYING_OF |= dict.fromkeys(("nt", "os", "posix"), _OF_OS)
@@ -96,14 +108,16 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
     by its names, None for what is not there.
     """
     code, names = function.__code__, names_of(function.__code__)
-    finding = (_FINDING | _TELLING).intersection(names).difference(function.__globals__)
-    if function.__name__ == "__hash__":  # of an object by those of its parts
-        finding -= _TELLING
+    if is_library(str(function.__globals__.get("__name__"))):  # as what makes the texts of dataclasses
+        return ""
+    finding = _FINDING.intersection(names).difference(function.__globals__)
+    if function.__name__ != "__hash__" and _is_own(function):  # else of an object by those of its parts
+        finding |= _TELLING.intersection(names).difference(function.__globals__)
     if finding:
         finding &= {name for name, _ in loads_of(code)}
     modules = {name: module_of(value) for name, value in own.items()}
     finding |= {one.__name__ for name, one in own.items() if _is_of(one, _VARYING_OF.get(modules[name], ()))}
-    finding |= attributes_of(code) & (_READING if "site-packages" in code.co_filename else _OUTSIDE)
+    finding |= attributes_of(code) & (_READING | {"__subclasses__"} if _is_own(function) else _READING)
     if finding:
         return min(finding)
     asked = {name: value for name, value in own.items() if type(value) is ModuleType and "__getattr__" in vars(value)}
@@ -122,6 +136,22 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
         if attribute and name in asked and not is_library(module) and attribute not in vars(asked[name]):
             return f"{module}.{attribute}"
     return ""
+
+
+def _is_own(function: Any) -> bool:
+    """Return whether a function is somebody's own code: of no library, which a decorator's may be, and no package."""
+    library = is_library(str(function.__globals__.get("__name__")))
+    return not library and "site-packages" not in function.__code__.co_filename
+
+
+def asked_outside(function: Any) -> frozenset[str]:
+    """Return names in a function by which paths say what is outside."""
+    return attributes_of(function.__code__) & _OUTSIDE if _is_own(function) else frozenset()
+
+
+def is_of_paths(value: Any) -> bool:
+    """Return whether a value is, or is of, a module by whose functions and classes paths are looked at."""
+    return module_of(value).partition(".")[0] in _OF_PATHS
 
 
 def _is_of(value: Any, names: Collection[str]) -> bool:

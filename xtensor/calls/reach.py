@@ -31,7 +31,15 @@ import numpy as np
 from ..devices import Device
 from .arrays import Copies
 from .codes import BY_NAME, globals_of, handles_errors, imports_from, logs_of, makes_names, names_of
-from .libraries import NONDETERMINISTIC, is_library, is_of_deterministic, module_of, varying_in
+from .libraries import (
+    NONDETERMINISTIC,
+    asked_outside,
+    is_library,
+    is_of_deterministic,
+    is_of_paths,
+    module_of,
+    varying_in,
+)
 
 # How many objects and functions are looked into.
 MOST_OBJECTS = 512
@@ -133,6 +141,7 @@ class Reach:
         self.varying = ""
         self.every = self.handles = False
         self._deterministic, self._noted = True, dict[int, Any]()
+        self._outside, self._has_paths = set[str](), False
         self._codes, self._logs, self._otherwise = list[CodeType](), set[str](), set[str]()
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
@@ -238,6 +247,7 @@ class Reach:
         for value in own.values():
             self.note(value)
         self.varying = self.varying or varying_in(function, own)
+        self._outside |= asked_outside(function)
 
     @property
     def is_deterministic(self) -> bool:
@@ -246,9 +256,14 @@ class Reach:
         """
         return self._deterministic and NONDETERMINISTIC.isdisjoint(self.names)
 
+    def what_varies(self) -> str:
+        """Return what it can use that gives something else each time, "" for nothing."""
+        return self.varying or (min(self._outside, default="") if self._has_paths else "")
+
     def note(self, value: Any) -> None:
         """Take note of a module, or of something that may be of one."""
         if id(value) not in self._noted:
+            self._has_paths = self._has_paths or is_of_paths(value)
             if isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)):
                 self._noted[id(value)] = value  # held, so that no other one gets its number
             known = type(value) is not _CACHED and getattr(value, "__name__", "") not in NONDETERMINISTIC
@@ -282,6 +297,7 @@ class Reach:
         makes: whether objects of it can be made.
         """
         if self._classes.get(kind) is not kind.__mro__:
+            self._has_paths = self._has_paths or is_of_paths(kind)
             self._classes[kind] = kind.__mro__
             self.grown += 1
             self._take_all_methods(kind)

@@ -452,7 +452,7 @@ def reduction(
                 unknown = next(iter(given.keys() - defaults.keys()))
                 raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(unknown)))
             if "ddof" in params:
-                params["correction"] = one_correction(op.name, params.pop("ddof"), params["correction"])
+                params["correction"] = one_correction(op.name, params.pop("ddof"), params["correction"] or None)
             return reduce(op, x, params)
 
         _finish(op, call)

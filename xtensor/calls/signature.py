@@ -246,6 +246,8 @@ class _Key:
         elif isinstance(x, np.ndarray):
             self._contents(x, given)
         elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(kind):
+            if isinstance(x, LockType) and "locked" in self.reach.names:
+                self._refuse(x, given)
             self.key.append(x)  # of a generator of random numbers that draws in order: this very one
             self.key += [cast(Any, x).getEffectiveLevel()] if _is_log(kind) else ()
         elif isinstance(x, (MethodType, partial)):
@@ -435,8 +437,9 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
         found.forget_logs()
         if reach.grown == grown:  # else what was entered first may have more that is mentioned
             break
-    if reach.varying:
-        return f"[changing] it can use {reach.varying}, which gives something else each time"
+    varying = reach.what_varies()
+    if varying:
+        return f"[changing] it can use {varying}, which gives something else each time"
     if found.reason or (not found.tensors and settings().device != "cpu"):
         return found.reason or NO_TENSOR
     if active[0] and _takes_part(found.tensors, found.blobs):
@@ -473,7 +476,7 @@ def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor
         found.places(reach.places)
         found.forget_logs()
         if reach.grown == grown:
-            return None if reach.varying or found.reason else (found.holders, found.tensors, found.arrays)
+            return None if reach.what_varies() or found.reason else (found.holders, found.tensors, found.arrays)
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:

@@ -570,8 +570,8 @@ def _pow(x1: Any, x2: Any) -> Any:
         return result
     if type(x2) is float and type(x1) is np.ndarray and x1.size and np.minimum.reduce(x1, None) > 0:
         return result
-    stands_for_several = np.shape(x2) != np.shape(result) or 0 in getattr(x2, "strides", ()) or np.size(x2) == 1
-    if stands_for_several and np.result_type(result).kind == "f" and np.any(np.equal(x2, 0.5)):
+    several = type(x2) is not np.ndarray or x2.shape != np.shape(result) or x2.size == 1 or 0 in x2.strides
+    if several and np.asarray(result).dtype.kind == "f" and np.equal(x2, 0.5).any():
         special = np.equal(x2, 0.5) & (np.isinf(x1) | np.equal(x1, 0))
         return np.where(special, np.abs(x1), result) if np.any(special) else result
     return result

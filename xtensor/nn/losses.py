@@ -109,7 +109,8 @@ def cross_entropy(
     check_reduction(reduction, "cross_entropy")
     if not isinstance(target, Tensor):
         target = xt.asarray(target, device=x.device)
-    dtype, x = x.dtype, wide(x)
+    has_own = [one for one in (weight, target) if isinstance(one, Tensor) and one.dtype.kind == "f"]
+    dtype, x = xt.result_type(x, *has_own), wide(x)
     has_rule = weight is None and target.dtype.kind != "f"
     with recording(OFF) if has_rule else nullcontext():
         most = largest(x, (axis,))
@@ -205,7 +206,7 @@ def nll_loss(
     axis = _class_axis(x, axis, "nll_loss")
     check_reduction(reduction, "nll_loss")
     loss = _of_classes(wide(x), None, target, "nll_loss", axis, weight, ignore_index, reduction)
-    return rounded(loss, x.dtype)
+    return rounded(loss, x.dtype if weight is None else xt.result_type(x, weight))
 
 
 def _class_axis(x: Tensor, axis: int | None, function: str) -> int:
@@ -379,7 +380,7 @@ def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target:
     """
     x, target = alike(x, target, "kl_div")
     check_reduction(reduction, "kl_div", "batchmean")
-    dtype, x, target = x.dtype, wide(x), wide(target)
+    dtype, x, target = xt.result_type(x, target), wide(x), wide(target)
     if log_target:
         loss = xt.exp(target) * (target - x)
     else:

@@ -80,14 +80,14 @@ def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
     """Return shape, dtype and order of an array like another."""
     x = as_array(a)
     lie: Any = memory_order(order, "empty_like", "AK")
-    axes = x.ndim if shape is None else len(as_shape(shape, "empty_like"))
-    if lie in "AK" and (x.ndim < 2 or x.is_contiguous or axes != x.ndim):
+    shape = x.shape if shape is None else as_shape(shape, "empty_like")
+    if lie in "AK" and (x.ndim < 2 or x.is_contiguous or len(shape) != x.ndim):
         lie = "C"
     elif lie == "A":
         lie = "F" if xt.permute_dims(x, tuple(range(x.ndim))[::-1]).is_contiguous else "C"
     elif lie == "K":
         lie = tuple(sorted(range(x.ndim), key=lambda axis: -abs(x.strides[axis])))
-    return x.shape if shape is None else shape, x.dtype if dtype is None else dtype, lie
+    return shape, x.dtype if dtype is None else dtype, lie
 
 
 def empty_like(

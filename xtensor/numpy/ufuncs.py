@@ -120,7 +120,7 @@ class Ufunc:
     ) -> Any:
         if out is None and self.nin < len(operands) <= self.nargs:
             operands, out = operands[: self.nin], operands[self.nin :]
-            out = out[0] if len(out) == 1 else out
+            out = out[0] if self.nout == 1 else (*out, *(None,) * (self.nout - len(out)))
         if others or len(operands) != self.nin or (self.signature and (dtype or not watchers)):
             usual = (
                 ("out", out, None),

@@ -235,11 +235,12 @@ def _of_delta(delta: Tensor, r: Tensor) -> Tensor:
     return xt.where(delta == 0, xt.abs(r), rest * (rest / size))
 
 
-@composed(delta=_of_delta, r=lambda delta, r: xt.where(delta == 0, 0, delta * r / _one_at(xt.hypot(delta, r), 0)))
+@composed(delta=_of_delta, r=lambda delta, r: xt.where(delta == 0, 0, delta * (r / _one_at(xt.hypot(delta, r), 0))))
 def pseudo_huber(delta: Any, r: Any, /) -> Tensor:
     """Return delta**2 (sqrt(1 + (r / delta)**2) - 1); 0 where delta is 0, and inf where it is negative."""
-    share = r / (_one_at(xt.hypot(delta, r), 0) + xt.abs(delta))
-    found = delta * r * xt.where(xt.isinf(r) & xt.isfinite(delta), xt.sign(r), share)
+    near, size = xt.abs(r) < delta, _one_at(xt.hypot(delta, r), 0) + xt.abs(delta)
+    found = xt.where(near, delta, r) / size * xt.where(near, r, delta) * r  # the share first, which is no extreme
+    found = xt.where(xt.isinf(r) & xt.isfinite(delta), inf, found)
     return xt.where(delta < 0, inf, xt.where((delta == 0) | (r == 0), 0, found))
 
 

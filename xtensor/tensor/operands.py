@@ -143,7 +143,7 @@ def one_correction(function: str, ddof: float | None, correction: float | None) 
     """Return what is subtracted from the count of elements, which NumPy also calls ddof; 0 where neither is given, as
     None or 0. Raises ValueError for both.
     """
-    if ddof and correction:
+    if ddof and correction is not None:
         raise ValueError(expected(function, "correction", "not be given beside ddof, its other name", correction))
     return ddof or correction or 0.0
 

@@ -41,18 +41,7 @@ _FINDING, _TELLING = frozenset(("eval", "exec", "globals", "input", "open")), fr
 _READING = frozenset(("read_bytes", "read_text"))
 _OUTSIDE = frozenset(
     (
-        *(
-            "absolute",
-            "abspath",
-            "cwd",
-            "exists",
-            "expanduser",
-            "expandvars",
-            "getatime",
-            "getmtime",
-            "getsize",
-            "glob",
-        ),
+        *("absolute", "abspath", "cwd", "exists", "expanduser", "expandvars", "getatime", "getmtime", "getsize"),
         *("glob", "home", "is_dir", "is_file", "isdir", "isfile", "islink", "iterdir", "lexists", "lstat", "open"),
         *("realpath", "relpath", "resolve", "rglob", "samefile", "stat"),
     )
@@ -104,8 +93,9 @@ def is_of_deterministic(value: Any) -> bool:
 
 
 def varying_in(function: Any, own: Mapping[str, Any]) -> str:
-    """Return what a function can call that returns something else each time, "" for nothing. own: what it finds outside
-    by its names, None for what is not there.
+    """Return something that a function can call whose result differs between calls; "" if there is none.
+
+    own: what the function finds outside by its names, None for what is not there.
     """
     code, names = function.__code__, names_of(function.__code__)
     if is_library(str(function.__globals__.get("__name__"))):  # as what makes the texts of dataclasses
@@ -139,18 +129,18 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
 
 
 def _is_own(function: Any) -> bool:
-    """Return whether a function is somebody's own code: of no library, which a decorator's may be, and no package."""
+    """Return whether a function is the user's code, and neither a library's nor an installed package's."""
     library = is_library(str(function.__globals__.get("__name__")))
     return not library and "site-packages" not in function.__code__.co_filename
 
 
 def asked_outside(function: Any) -> frozenset[str]:
-    """Return names in a function by which paths say what is outside."""
+    """Return the names in a user's function that may ask a path about the file system."""
     return attributes_of(function.__code__) & _OUTSIDE if _is_own(function) else frozenset()
 
 
 def is_of_paths(value: Any) -> bool:
-    """Return whether a value is, or is of, a module by whose functions and classes paths are looked at."""
+    """Return whether a value is a module for paths, or a function, class or object of one."""
     return module_of(value).partition(".")[0] in _OF_PATHS
 
 

@@ -38,9 +38,9 @@ def _made(name: str, function: Callable[..., Tensor], shape: Any, order: Any, dt
     return xt.permute_dims(made, tuple([order.index(axis) for axis in range(len(lengths))]))
 
 
-def _as_order(x: Tensor, order: str | None) -> Tensor:
+def _as_order(function: str, x: Tensor, order: str | None) -> Tensor:
     """Return an array whose axes lie in memory in an order; itself where they do already."""
-    order = memory_order("K" if order is None else order, "array", "AK")
+    order = memory_order("K" if order is None else order, function, "AK")
     if order == "F" and x.ndim > 1:
         turned = tuple(range(x.ndim))[::-1]
         packed = xt.permute_dims(x, turned)
@@ -76,11 +76,11 @@ def full(
     return result
 
 
-def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
+def _like(function: str, a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
     """Return shape, dtype and order of an array like another."""
-    x = as_array(a)
-    lie: Any = memory_order(order, "empty_like", "AK")
-    shape = x.shape if shape is None else as_shape(shape, "empty_like")
+    x = as_array(a, function)
+    lie: Any = memory_order(order, function, "AK")
+    shape = x.shape if shape is None else as_shape(shape, function)
     if lie in "AK" and (x.ndim < 2 or x.is_contiguous or len(shape) != x.ndim):
         lie = "C"
     elif lie == "A":
@@ -93,19 +93,19 @@ def _like(a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
 def empty_like(
     prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    return empty(*_like(prototype, dtype, shape, order), device=device)
+    return empty(*_like("empty_like", prototype, dtype, shape, order), device=device)
 
 
 def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    return zeros(*_like(a, dtype, shape, order), device=device)
+    return zeros(*_like("zeros_like", a, dtype, shape, order), device=device)
 
 
 def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Tensor:
-    return ones(*_like(a, dtype, shape, order), device=device)
+    return ones(*_like("ones_like", a, dtype, shape, order), device=device)
 
 
 def full_like(
@@ -118,7 +118,7 @@ def full_like(
     *,
     device: Any = None,
 ) -> Tensor:
-    shape, dtype, order = _like(a, dtype, shape, order)
+    shape, dtype, order = _like("full_like", a, dtype, shape, order)
     return full(shape, fill_value, dtype, order, device=device)
 
 
@@ -141,7 +141,7 @@ def array(
     if isinstance(copy, str):
         raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
     x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
-    x = _as_order(x, order)
+    x = _as_order("array", x, order)
     if ndmax is not None and x.ndim > ndmax:
         raise ValueError(expected("array", "object", f"have at most ndmax={ndmax} axes", x.ndim))
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
@@ -167,7 +167,7 @@ def asarray(
     like: Any = None,
 ) -> Tensor:
     refuse_stranger(a, "asarray")
-    return _as_order(xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
+    return _as_order("asarray", xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
 
 
 def asanyarray(a: Any, dtype: Any = None, order: str | None = None, **options: Any) -> Tensor:

@@ -33,7 +33,9 @@ def _deviation(name: str) -> Any:
     ) -> Tensor:
         if given:
             function = getattr(xt.numpy, name)
-            return cast("Tensor", function(self, axis, dtype, out, ddof or 0, keepdims, correction=correction, **given))
+            return cast(
+                "Tensor", function(self, axis, dtype, out, ddof or 0, keepdims, correction=correction or None, **given)
+            )
         x = self if dtype is None else self.astype(dtype)
         return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
 

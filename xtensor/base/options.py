@@ -111,7 +111,7 @@ def _checked(given: Settings) -> Settings:
     return _made_reproducible(given) if given.reproducible else given
 
 
-# Settings that were checked before, and what they come to: each the one object of its values, which is soon told apart.
+# Settings that were checked before, by values and types. Equal settings are one object, which is compared in no time.
 _KNOWN: dict[tuple[Any, ...], Settings] = {}
 
 

@@ -48,9 +48,11 @@ MOST_OBJECTS = 512
 _ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
 _COPYING = frozenset(("_pickle", "cloudpickle", "copy", "copyreg", "dataclasses", "pickle"))
 
-# Names among Python's own that stay, with all functions and classes there; the others are somebody's.
-_PYTHONS = frozenset(("Ellipsis", "NotImplemented", "copyright", "credits", "exit", "help", "license", "quit"))
-_PYTHONS_KINDS = (BuiltinFunctionType, type)
+# Built-in names whose values never change, besides functions and classes; somebody has added all others.
+_BUILTIN_CONSTANTS = frozenset(
+    ("Ellipsis", "NotImplemented", "copyright", "credits", "exit", "help", "license", "quit")
+)
+_BUILTIN_KINDS = (BuiltinFunctionType, type)
 
 # Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
@@ -189,8 +191,8 @@ class Reach:
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
         hidden = (names - spread.keys()) & vars(builtins).keys()  # as long as there is no global of that name
         self._found_in(spread, sorted(hidden))
-        put = sorted(hidden - _PYTHONS)
-        self._found_in(vars(builtins), [one for one in put if not isinstance(vars(builtins)[one], _PYTHONS_KINDS)])
+        added = sorted(hidden - _BUILTIN_CONSTANTS)
+        self._found_in(vars(builtins), [one for one in added if not isinstance(vars(builtins)[one], _BUILTIN_KINDS)])
         self.spreads.append((spread, len(spread), partial(self._find, spread, names - spread.keys() - hidden)))
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.places += [[cell, name, None, None, None] for name, cell in cells]

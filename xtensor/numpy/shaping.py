@@ -205,10 +205,13 @@ def argsort(
     return xt.argsort(x, axis=axis)
 
 
+_KINDS = ("quicksort", "mergesort", "heapsort", "stable")
+
+
 def _check_sort(function: str, kind: Any, order: Any) -> None:
-    """Raise for a kind of sorting that there is not, and for an order of fields."""
-    if kind is not None and (not isinstance(kind, str) or kind[:1].lower() not in ("q", "m", "h", "s")):  # as NumPy
-        raise ValueError(expected(function, "kind", one_of(("quicksort", "mergesort", "heapsort", "stable")), kind))
+    """Raise ValueError for an unknown kind of sorting, of which NumPy reads the first letter, and for fields."""
+    if kind is not None and (not isinstance(kind, str) or kind[:1].lower() not in {one[0] for one in _KINDS}):
+        raise ValueError(expected(function, "kind", one_of(_KINDS), kind))
     if order is not None:
         raise ValueError(f"Cannot specify order when the array has no fields, in {function}.")
 

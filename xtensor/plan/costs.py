@@ -254,7 +254,7 @@ def code_size(name: str) -> float:
 # three things.)
 REPLAY, ARGUMENT, RESULT, LOOKED = 3e-6, 1.2e-6, 2e-6, 5e-6
 
-# Bytes of NumPy's arrays that are compared with what they held in that last time.
+# Bytes of NumPy arrays, compared with their contents in earlier calls, that take as long as LOOKED.
 COMPARED = 150_000
 
 # The same of calls that machine code dispatches, of all besides the kernels themselves; of each tensor and result.

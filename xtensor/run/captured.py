@@ -40,8 +40,8 @@ from .taken_down import Called, Evaluated, Spot
 # Bytes of arguments up to which they are copied before a call that may fail when it has written some.
 UNDONE = 1 << 24
 
-# Schedules that a kind of calls keeps under other settings than those of the last call.
-SETTINGS = 4
+# How many schedules a kind of call keeps for settings other than those of its last call.
+MOST_SETTINGS = 4
 
 # The numbers under which a step has places in the arena that are nobody's once it is done.
 _SCRATCH = -(1 << 40), -(1 << 40) - 1
@@ -305,9 +305,9 @@ class Captured:
     # ---- preparing
 
     def _changed(self, limits: Settings) -> Schedule:
-        """Return a schedule for settings that the last call did not have, and keep that call's."""
+        """Return a schedule for settings that differ from those of the last call, whose schedule is kept."""
         if self._schedule is not None:
-            make_room(self._others, SETTINGS)
+            make_room(self._others, MOST_SETTINGS)
             self._others[self._schedule.limits] = self._schedule
         known = self._others.pop(limits, None)
         return known if known is not None and known.fits(limits) else self._prepared(limits)

@@ -449,18 +449,18 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
 
 # Elements of single precision up to which the BLAS adds up a product of vectors with an error of a few units in the
 # last place: of a million it is 3000.
-MOST_ADDED = 4096
+MOST_SINGLE = 4096
 
 
-def _is_product(x: Tensor, count: int) -> bool:
-    """Return whether the sum of so many squares is a product that the BLAS computes as exactly as a sum."""
-    return count <= MOST_ADDED or x.dtype.char in "dD"
+def _is_blas_accurate(x: Tensor, count: int) -> bool:
+    """Return whether the BLAS's product of a vector of this length with itself is as accurate as a sum of squares."""
+    return count <= MOST_SINGLE or x.dtype.char in "dD"
 
 
 def _sum_of_squares(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Return the sum of squares over axes: of what is there and packed along the last axis as products of its rows."""
     packed = thin_arrays(x) is not None and axes == (x.ndim - 1,) and x.strides[-1] == x.itemsize
-    if packed and _is_product(x, x.shape[-1]):
+    if packed and _is_blas_accurate(x, x.shape[-1]):
         squares = vecdot(x, x)
         return cast(Tensor, xt.expand_dims(squares, axis=-1)) if keepdims else squares
     return _sum(xt.square(x), axis=axes, keepdims=keepdims)
@@ -475,7 +475,7 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     x = as_tensor(x, "vector_norm")
     if x.dtype == float16:  # which has no room for squares
         return xt.astype(vector_norm(xt.astype(x, float32), axis=axis, keepdims=keepdims, ord=ord), float16)
-    if axis is None and ord == 2 and _is_product(x, x.size):  # a product with itself, which reads x once
+    if axis is None and ord == 2 and _is_blas_accurate(x, x.size):  # a product with itself, which reads x once
         if watchers and x.dtype.kind == "f" and x.blob.layout.is_contiguous(x.itemsize):
             flat = xt.reshape(x, (-1,))
             return cast(Tensor, xt.reshape(xt.sqrt(xt.matmul(flat, flat)), (1,) * x.ndim * keepdims))

@@ -47,7 +47,6 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         plain(self, words, kept, *rest)
 
     monkeypatch.setattr(launches.Prepared, "run", run)
-    monkeypatch.setattr(launches, "is_alone", lambda: True)  # the runner of tests may have threads
     return found
 
 
@@ -243,6 +242,12 @@ class Nested:
         return self._found()
 
 
+@xt.fuse
+def tripled(w: Any) -> None:
+    """Write in place as one schedule."""
+    w *= 3.0
+
+
 NESTED: dict[str, Callable[[Any, Callable[[Any], Nested]], Any]] = {
     "an index": lambda w, nested: w.__setitem__(nested(3), 2.0),
     "put": lambda w, nested: xt.numpy.put(w, list(range(64)), nested(np.full(64, 5.0, np.float32))),
@@ -263,7 +268,9 @@ def test_calls_inside_a_write(write: str, layer: Any) -> None:
         agree(conv(inputs, weights).evaluate(), conv, x, weights.numpy().copy())
 
 
-@pytest.mark.parametrize("write", ["mask", "shuffle", "values", "sort", "update"])
+@pytest.mark.parametrize(
+    "write", ["mask", "shuffle", "values", "sort", "update", "number", "part", "out", "into", "fused"]
+)
 def test_another_thread_that_writes(write: str, layer: Any) -> None:
     """Once it is done, and nobody else writes, results are those of the new weights."""
     x, w, conv = layer
@@ -274,6 +281,11 @@ def test_another_thread_that_writes(write: str, layer: Any) -> None:
         "values": lambda w: w.__setitem__(..., others),
         "sort": lambda w: w.sort(axis=0),
         "update": lambda w: w.__imul__(1.5),
+        "number": lambda w: w.__setitem__(..., 2.5),
+        "part": lambda w: w[3:].__setitem__(slice(5), 1.25),
+        "out": lambda w: xt.numpy.multiply(w, 3.0, out=w),
+        "into": lambda w: xt.numpy.copyto(w, others, casting="same_kind"),
+        "fused": tripled,
     }
     for _ in range(6):
         inputs, weights, begun, done = own(x), own(w), threading.Event(), threading.Event()
@@ -290,6 +302,18 @@ def test_another_thread_that_writes(write: str, layer: Any) -> None:
         done.set()
         thread.join()
         agree(conv(inputs, weights).evaluate(), conv, x, own(weights).numpy())
+
+
+def test_weights_are_kept_beside_other_threads(layer: Any, packed: list[int]) -> None:
+    x, w, conv = layer
+    inputs, weights, done = own(x), own(w), threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    found = [conv(inputs, weights).evaluate() for _ in range(3)]
+    done.set()
+    thread.join()
+    assert not packed[-1]
+    agree(found[-1], conv, x, w)
 
 
 def test_many_shapes_of_inputs(packed: list[int]) -> None:
@@ -330,3 +354,16 @@ def test_groups_in_parts(threads: int) -> None:
             results.append((forward.numpy(), nn.conv_transpose(own(x), own(w), **kind).numpy()))
     for ours, first in zip(results[1], results[0], strict=True):
         np.testing.assert_array_equal(ours, first)
+
+
+@pytest.mark.parametrize("layer", ["winograd", "winograd with a stride", "products"], indirect=True)
+def test_what_was_handed_out_once_is_kept_again(layer: Any, packed: list[int]) -> None:
+    """Of memory from 128 KiB on somebody knows when the array that was handed out is gone."""
+    x, w, conv = layer
+    for weights in (xt.asarray(w.copy()), own(w)):
+        weights.numpy()
+        gc.collect()
+        for _ in range(5):
+            found = conv(own(x), weights).evaluate()
+        assert not packed[-1]
+        agree(found, conv, x, w)

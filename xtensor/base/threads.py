@@ -418,11 +418,6 @@ class _Team:
 _team = _Team()
 
 
-def is_alone() -> bool:
-    """Return whether no other thread runs Python than this one and the workers: none is in the middle of a write."""
-    return threading.active_count() <= 1 + len(_team._workers)
-
-
 def dismiss() -> None:
     """Have workers that watch for machine code leave the processors to others: a BLAS is about to use them all."""
     for worker in _team._workers:

@@ -22,6 +22,7 @@ from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
 from ..graph.node import Node
 from ..graph.number import asked
+from ..run.executor import count_thin_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
@@ -328,8 +329,8 @@ def _in_place(op: Op) -> Callable[..., Any]:
                 except REFUSED:  # before anything was written
                     pass
                 else:
-                    if owner is not None:
-                        owner.version += 1
+                    if self._owner is not None or self._blob is not None:
+                        count_thin_write(self)
                     return self
         if is_value(self):
             return changed_value(self, op, other)

@@ -17,6 +17,7 @@ from ..base.options import thin_closed
 from ..calls.library import is_shown
 from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
+from ..run.executor import count_thin_write
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
 from ..tensor.operands import chosen_device
@@ -95,8 +96,7 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
         quickly(native, *_taken(operands, [], most), out=out._data, casting="same_kind")
     except LONG_WAY:  # before anything was written
         return False
-    if out._owner is not None:
-        out._owner.version += 1
+    count_thin_write(out)
     return True
 
 
@@ -111,8 +111,7 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
     try:
         quickly(native, target._data, *taken)
     finally:
-        if target._owner is not None:
-            target._owner.version += 1
+        count_thin_write(target)
     return True
 
 

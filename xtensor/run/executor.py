@@ -204,6 +204,15 @@ def before_write(owner: Storage) -> None:
         owner.count_write()
 
 
+def count_thin_write(x: Any) -> None:
+    """Count a write through a thin face, at its end: another thread may have come to describe its memory meanwhile."""
+    owner = x._owner
+    if owner is None and x._blob is not None:
+        owner = x._blob.owner
+    if owner is not None:
+        owner.version += 1
+
+
 class _Open(weakref.ref[Any]):
     """A reference to the array through which some memory is written."""
 
@@ -338,8 +347,10 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         _count_write(blob.owner)
         if passing is not None and not passing.is_seen():
             passing.face = None
-        _planner().run(_planner().planned(order, [node], (node, blob)))
-        blob.owner.changes += 1
+        try:
+            _planner().run(_planner().planned(order, [node], (node, blob)))
+        finally:
+            blob.owner.changes += 1
         return True
 
 
@@ -358,8 +369,10 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         again = None if any(map(_is_saved, others)) else _loaded[0].found_again([node], 0, blob)
         if again is not None:
             _count_write(blob.owner)
-            _loaded[0].run(again)
-            blob.owner.changes += 1
+            try:
+                _loaded[0].run(again)
+            finally:
+                blob.owner.changes += 1
         elif passing is not None:
             passing.face = face
         return again is not None
@@ -369,8 +382,10 @@ def write_apart(node: Node, blob: TBlob) -> None:
     """Compute a node that reads nothing of some memory straight into it, after all others who wait to read it."""
     with turn():
         before_write(blob.owner)
-        _planner().run(_planner().planned(pending_below([node]), [node], (node, blob)))
-        blob.owner.changes += 1
+        try:
+            _planner().run(_planner().planned(pending_below([node]), [node], (node, blob)))
+        finally:
+            blob.owner.changes += 1
 
 
 def is_new(node: Node) -> bool:

@@ -11,11 +11,11 @@ from weakref import ref
 
 from ..base.caches import make_room
 from ..base.dtypes import DType
-from ..base.threads import is_alone, share, worth
+from ..base.threads import share, worth
 from ..codegen.cpu.compile import Code
 from ..storage.blob import TBlob
 from ..storage.pool import POOL
-from ..storage.storage import trusted
+from ..storage.storage import first_use, trusted
 from .contractions import address
 from .native import SCRATCH, Laid, Launch, Place, Scratch, Word
 
@@ -82,13 +82,19 @@ class Packed:
 
     def take(self, nbytes: int) -> Lent | None:
         """Return memory for so many bytes, of the oldest if need be; None for more than can be kept."""
-        if self.memory is None and nbytes <= KEPT_MOST:
-            there = [one for one in [reference() for reference in _kept] if one is not None and one.nbytes]
-            while sum([one.nbytes for one in there]) + nbytes > KEPT_MOST:
-                there.pop(0).let_go()
-            self.memory, self.nbytes = POOL.lend(nbytes), nbytes
-            _kept[:] = [ref(one) for one in (*there, self)]
-        return self.memory
+        memory = self.memory
+        if memory is None and nbytes <= KEPT_MOST:
+            with first_use:
+                memory = self.memory or self._lent(nbytes)
+        return memory
+
+    def _lent(self, nbytes: int) -> Lent:
+        there = [one for one in [reference() for reference in _kept] if one is not None and one.nbytes]
+        while sum([one.nbytes for one in there]) + nbytes > KEPT_MOST:
+            there.pop(0).let_go()
+        self.memory, self.nbytes = lent, _ = POOL.lend(nbytes), nbytes
+        _kept[:] = [ref(one) for one in (*there, self)]
+        return lent
 
 
 # Those that have memory, the oldest first.
@@ -174,10 +180,11 @@ class Launches:
 
     def kept(self, weights: TBlob) -> Keeper | None:
         """Return how weights are kept as they are laid out, as long as they stay as they are; None where that is not
-        worth it, or others can write to them, as other threads of Python can: writes are counted before they are done.
+        worth it, or others outside can write to them. Writes of other threads are counted when they end, so that
+        nothing half written is used again.
         """
         owner = weights.owner
-        if self._for(1).nbytes < KEPT_LEAST or owner.is_written or not is_alone():
+        if self._for(1).nbytes < KEPT_LEAST or owner.is_written:
             return None
         if owner.shared and (owner in trusted.owners or owner.is_exposed()):
             return None

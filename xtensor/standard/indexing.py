@@ -618,7 +618,8 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     native_key = key if basic else _thin_key(key)
     if native_key is None:
         return False
-    return assign(opened(x.blob), native_key, given, basic=basic)
+    target = opened(x.blob)  # held here: `assign` lets go of it before it writes to a part
+    return assign(target, native_key, given, basic=basic)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:

@@ -25,7 +25,7 @@ from ..devices.cpu import COUNTED, CPU, PLAIN, assign, is_plain
 from ..graph.node import Node, Part, View
 from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
-from ..run.executor import before_write, force, look
+from ..run.executor import before_write, count_thin_write, force, look
 from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, first_use, watchers, watching
 from .methods import Methods
@@ -556,8 +556,8 @@ class Tensor(Operators, Methods):
         given = value._data if type(value) is Tensor else value
         if not (free and type(data) is _ARRAY and not thin_closed[0] and is_plain(key) and assign(data, key, given)):
             xt.standard.indexing.setitem(self, key, value)
-        elif owner is not None:
-            owner.version += 1
+        elif self._owner is not None or self._blob is not None:
+            count_thin_write(self)
 
 
 def face(value: Node | TBlob | Part) -> Tensor:

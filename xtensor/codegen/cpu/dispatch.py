@@ -273,11 +273,11 @@ define private ptr @launched(ptr %kind, ptr %told) {{
   %to = getelementptr i64, ptr %kind, i64 {HEAD.index("uses")}
   store i64 %more, ptr %to
   %made = alloca ptr, i64 %results.rows
-{sure("room", "@allocated(ptr %kind, ptr %made)", "enter", "fail")}\
-{sure("counted", "@count_writes(ptr %kind)", "go", "drop")}\
+{sure("room", "@allocated(ptr %kind, ptr %made)", "go", "fail")}\
   call void @enter(ptr %kind)
   call void @tell(ptr %kind, ptr %told)
   call void %driver(ptr %run)
+{sure("counted", "@count_writes(ptr %kind)", "sound", "drop")}\
   %sure = icmp eq ptr %noted, null
   br i1 %sure, label %give, label %look
 look:

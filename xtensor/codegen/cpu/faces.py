@@ -430,10 +430,20 @@ def _counting(at: Offsets) -> str:
     """Return @written: count a write into a thin face's memory; false where an exception was raised."""
     return f"""
 define private i1 @written(ptr %x) {{
-{given("PyNumber_Add", "Py_DecRef", "None", "one")}{found("owner", "@known_owner(ptr %x)", "known", "done")}\
-  %none = icmp eq ptr %owner, %None
-  br i1 %none, label %done, label %count
+entry:
+{given("PyNumber_Add", "Py_DecRef", "None", "one")}\
+{load("own", "%x", at.owner, "ptr")}{load("blob", "%x", at.blob, "ptr")}\
+  %unowned = icmp eq ptr %own, %None
+  br i1 %unowned, label %ask, label %count
+ask:
+  %undescribed = icmp eq ptr %blob, %None
+  br i1 %undescribed, label %done, label %described
+described:
+{load("of.blob", "%blob", at.blob_owner, "ptr")}\
+  %nobody = icmp eq ptr %of.blob, %None
+  br i1 %nobody, label %done, label %count
 count:
+  %owner = phi ptr [%own, %entry], [%of.blob, %described]
 {load("version", "%owner", at.version, "ptr")}\
 {found("next", "%PyNumber_Add(ptr %version, ptr %one)", "counted", "fail")}\
 {store("next", "%owner", at.version)}\

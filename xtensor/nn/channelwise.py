@@ -32,8 +32,9 @@ WIDEST, LONGEST, BLOCK = 8, 64, 8
 # The most sums of a gradient in registers: of 32 bytes, of 64.
 MOST_SUMS = 12, 24
 
-# How many rows ahead the input is fetched; outputs of a row whose products are added up before the next channels are.
-ROWS_AHEAD, SEGMENT = 2, 32
+# How many bytes ahead arrays are fetched: so few that they are still in the nearest cache when they are read; outputs
+# of a row whose products are added up before the next channels are.
+FETCHED_AHEAD, SEGMENT = 4096, 32
 
 
 class Rows(NamedTuple):
@@ -110,6 +111,8 @@ def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = F
     if thin is None:
         return None
     shape = (*w.shape[3:], w.shape[2], *w.shape[:2])
+    most = MOST_SUMS[machine.vector_bytes == 64] // (axes[-1].kernel * group)
+    thin = thin._replace(tall=min(volume(axes[:-1]), most))
     return ChannelSums(thin, _sweep(thin, x, y, axes, False), len(y), shape, _seconds(x, y, axes))
 
 
@@ -242,7 +245,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
     near = rows.number, channels  # in the order that memory has, where much is read
     if not thin.fetches:
         near = _near(channels, rows.most, lengths[1], item, thin.lanes * item)
-    ahead = [ROWS_AHEAD * of[-2] if len(axes) > 1 else 0 for of in (of_x, of_y)]
+    ahead = [max(FETCHED_AHEAD // (step * item), 1) * step for step in (of_x[-1], of_y[-1])]
     blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
     return Sweep(item, rows, near, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
 
@@ -258,7 +261,8 @@ def _near(channels: int, tall: int, length: int, item: int, register: int) -> tu
 def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
     """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
     firsts, xs, ws = [0], list[int](), list[int]()
-    windows = list(product(*(range(axis.kernel) for axis in axes)))
+    windows = list(enumerate(product(*(range(axis.kernel) for axis in axes))))
+    windows = windows[::-1] if back else windows  # the row that nobody has read yet is the last
     places = product(*(range(axis.size if back else axis.out) for axis in axes))
     ys = [sum(n * step for n, step in zip(place, of_y, strict=True)) for place in places]
     for place in product(*(range(axis.size if back else axis.out) for axis in axes)):
@@ -271,9 +275,11 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
     return Rows(arrays, len(ys), int(max(np.diff(firsts))), fetched)
 
 
-def _reached(axes: Axes, place: Shape, windows: list[Shape], of_x: Shape, back: bool) -> Iterator[tuple[int, int]]:
+def _reached(
+    axes: Axes, place: Shape, windows: list[tuple[int, Shape]], of_x: Shape, back: bool
+) -> Iterator[tuple[int, int]]:
     """Yield the rows of a window that count for a row of y: their numbers, and where those of x are that they meet."""
-    for number, element in enumerate(windows):
+    for number, element in windows:
         far = 0
         for axis, n, k, step in zip(axes, place, element, of_x, strict=True):
             if back:

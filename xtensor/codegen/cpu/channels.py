@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from .compile import Code, handmade
 from .gemm import _masked_load, _masked_store, first_lanes
-from .sweeping import OUTSIDE, Sweeping
+from .sweeping import OUTSIDE, Sweeping, renamed
 
 # What a kernel is told. Offsets and steps count elements.
 #
@@ -49,7 +50,8 @@ class Thin(NamedTuple):
     """What code is made for: groups of so many channels, a power of two, and as many outputs.
 
     terms: of a block. advance: columns of the input from one block to the next. whole: whether channels fill registers.
-    fetches: whether lines are fetched for later rows, as pays where arrays do not stay in the caches.
+    fetches: whether lines are fetched for later rows, as pays where arrays do not stay in the caches. tall: of how many
+    rows of the window the gradient of weights has sums in registers at once.
     """
 
     char: str
@@ -59,6 +61,7 @@ class Thin(NamedTuple):
     advance: int
     whole: bool = False
     fetches: bool = False
+    tall: int = 1
 
     @property
     def outputs(self) -> int:
@@ -177,7 +180,9 @@ class _Text(Sweeping):
         yield "  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, %c"
         yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
 
-    def _columns(self, way: str, begin: str, col: str, rows: str, columns: list[int]) -> Iterator[str]:
+    def _columns(
+        self, way: str, begin: str, col: str, rows: str, columns: list[int], *, is_whole: bool = False
+    ) -> Iterator[str]:
         """Yield where columns of a row of the input lie: zeros where the row is outside, and but for whole blocks where
         a column is.
 
@@ -194,7 +199,7 @@ class _Text(Sweeping):
             yield f"  %{way}.any{column} = getelementptr {self.kind}, ptr {at}, i64 %{way}.on{column}"
             before, at = column, f"%{way}.any{column}"
             is_in, found = "true", f"ptr {at}, ptr @zeros"
-            if way != "all":
+            if not is_whole:
                 is_in = f"%{way}.in{column}"
                 yield f"  %{way}.at{column} = add i64 {col}, {column}"
                 yield f"  {is_in} = icmp ult i64 %{way}.at{column}, %size"
@@ -274,7 +279,8 @@ class _Outputs(_Text):
         for p, was in now.items():
             yield f"  {was} = phi {self.vector} [%bias.c, %{before}], [%{way}.sum{p}, %{end}]"
         yield from self.words(f"%{way}.e", "x.rows", "w.rows", way=f"{way}.")
-        yield from self._columns(way, "%x.block", "%block.col", f"%{way}.x.rows.this", thin.columns)
+        whole = way == "all"
+        yield from self._columns(way, "%x.block", "%block.col", f"%{way}.x.rows.this", thin.columns, is_whole=whole)
         last_of = {p: max(term.column for term in thin.terms if term.output == p) for p in now}
         for channel in range(thin.group):
             for element in sorted({element for element, _ in thin.factors}):
@@ -306,12 +312,7 @@ class _Outputs(_Text):
 
 
 class _Weights(_Text):
-    """The text of the gradient of weights: the sums of a segment for a row of the window, added to those in memory."""
-
-    def __init__(self, thin: Thin) -> None:
-        super().__init__(thin)
-        self.turns = -(-TURNS // len(thin.factors))
-        self.sums = [(*factor, turn) for factor in thin.factors for turn in range(self.turns)]
+    """The text of the gradient of weights: sums of a segment for some rows of the window, added to those in memory."""
 
     def _columns_of_row(self) -> Iterator[str]:
         return self._blocks("segment", ("0", "%start", "%y.r"), "%positions", self._segment(), "%blocks")
@@ -319,12 +320,43 @@ class _Weights(_Text):
     def _segment(self) -> Iterator[str]:
         yield "  %far.end = add i64 %segment.p, %segment.p.on"
         yield "  %end = call i64 @llvm.smin.i64(i64 %far.end, i64 %positions)"
-        yield from self._channels(self.loop("of.window", "e", "%last", self._of_window(), start="%firsts.this"))
+        window = self.loop("of.window", "e", "%last", self._of_window(), start="%firsts.this", step="%e.on")
+        yield from self._channels(window)
 
     def _of_window(self) -> Iterator[str]:
-        """Yield what is done for a row of the window."""
-        yield from self.words("%e", "x.rows", "w.rows")
-        yield "  %e.on = add i64 %e, 1\n  %is.last = icmp eq i64 %e.on, %last"
+        """Yield what is done for rows of the window from %e on: `tall` of them at once while so many are left."""
+        tall = self.thin.tall
+        if tall == 1:
+            yield "  %e.on = add i64 0, 1"
+            yield from _Rows(self.thin, 1, "of.window").lines()
+            return
+        yield f"  %rows.left = sub i64 %last, %e\n  %is.tall = icmp sge i64 %rows.left, {tall}"
+        yield "  br i1 %is.tall, label %tall, label %single"
+        for name, count in (("tall", tall), ("single", 1)):
+            yield f"{name}:"
+            yield from renamed(_Rows(self.thin, count, name).lines(), f"{name}.")
+            yield f"  br label %{name}.end\n{name}.end:\n  br label %added"
+        yield f"added:\n  %e.on = phi i64 [{tall}, %tall.end], [1, %single.end]"
+
+
+Sum = tuple[int, int, int, int]  # of a row of the window, an element of that, a channel, and which turn
+
+
+class _Rows(_Text):
+    """The text of what adds up a segment for so many rows of the window. block: in which the first line is."""
+
+    def __init__(self, thin: Thin, count: int, block: str) -> None:
+        super().__init__(thin)
+        self.count, self.block = count, block
+        self.factors = [(row, *factor) for row in range(count) for factor in self.thin.factors]
+        self.turns = -(-TURNS // len(self.factors))
+        self.sums: list[Sum] = [(*factor, turn) for factor in self.factors for turn in range(self.turns)]
+
+    def lines(self) -> Iterator[str]:
+        for row in range(self.count):
+            yield f"  %e{row} = add i64 %e, {row}"
+            yield from self.words(f"%e{row}", "x.rows", "w.rows", way=f"row{row}.")
+        yield f"  %e.next = add i64 %e, {self.count}\n  %is.last = icmp eq i64 %e.next, %last"
         yield "  %fetches.now = select i1 %is.last, i64 %fetches, i64 %last"
         names = [self._named(of) for of in self.sums]
         carried = [(name, self.vector, "zeroinitializer", f"%{name}.n") for name in names]
@@ -345,32 +377,33 @@ class _Weights(_Text):
         yield "both:"
         for of in self.sums:
             ways = [f"[{sums[of]}, %{way}]" for way, (_, sums) in whole.items()]
-            few = f"%{'' if of[2] else 'one.'}{self._named(of)}"
+            few = f"%{'' if of[-1] else 'one.'}{self._named(of)}"
             yield f"  %{self._named(of)}.n = phi {self.vector} {', '.join(ways)}, [{few}, %one]"
 
     @staticmethod
-    def _named(of: tuple[int, int, int]) -> str:
-        return "sum{}.{}.{}".format(*of)
+    def _named(of: Sum) -> str:
+        return "sum{}.{}.{}.{}".format(*of)
 
-    def _whole(self, way: str) -> tuple[list[str], dict[tuple[int, int, int], str]]:
+    def _whole(self, way: str) -> tuple[list[str], dict[Sum, str]]:
         """Return what adds a whole block to the sums, and what these are then."""
-        thin, now = self.thin, {of: f"%{self._named(of)}" for of in self.sums}
-        lines = [f"{way}:", *self._columns(way, "%x.block", "%block.col", "%x.rows.this", thin.columns)]
+        thin, now, lines = self.thin, {of: f"%{self._named(of)}" for of in self.sums}, [f"{way}:"]
+        for row in range(self.count):
+            rows = f"%row{row}.x.rows.this"
+            lines += self._columns(f"{way}{row}", "%x.block", "%block.col", rows, thin.columns, is_whole=way == "all")
         lines += [_masked_load(self.form, f"%{way}.g{p}", f"%to{p}", self.mask) for p in range(thin.outputs)]
-        for column in thin.columns:
-            for channel in range(thin.group):
-                given = f"%{way}.x{column}.{channel}"
-                lines += self._given(way, given, column, channel)
-                for p, element, _ in (term for term in thin.terms if term.column == column):
-                    of = element, channel, p % self.turns
-                    name = f"%{way}.new{p}.{element}.{channel}"
-                    lines.append(self.multiply_add(name, given, f"%{way}.g{p}", now[of]))
-                    now[of] = name
+        for column, row, channel in product(thin.columns, range(self.count), range(thin.group)):
+            given = f"%{way}{row}.x{column}.{channel}"
+            lines += self._given(f"{way}{row}", given, column, channel)
+            for p, element, _ in (term for term in thin.terms if term.column == column):
+                of = row, element, channel, p % self.turns
+                name = f"%{way}{row}.new{p}.{element}.{channel}"
+                lines.append(self.multiply_add(name, given, f"%{way}.g{p}", now[of]))
+                now[of] = name
         return [*lines, "  br label %both"], now
 
     def _few(self) -> Iterator[str]:
         """Yield the loop that adds the outputs of a block one by one, as there are fewer of them."""
-        thin, alone = self.thin, [of for of in self.sums if of[2] == 0]
+        thin, alone = self.thin, [of for of in self.sums if of[-1] == 0]
         yield f"few:\n  %x.output = mul i64 %x.step, {thin.advance // thin.outputs}\n  br label %one\none:"
         yield "  %p = phi i64 [0, %few], [%p.n, %one]\n  %one.begin = phi i64 [%block.col, %few], [%one.begin.n, %one]"
         for name, start in (("x", "%x.block"), ("to", "%to0")):
@@ -379,11 +412,13 @@ class _Weights(_Text):
             name = self._named(of)
             yield f"  %few.{name} = phi {self.vector} [%{name}, %few], [%one.{name}, %one]"
         columns = {term.element: term.column for term in thin.terms if term.output == 0}
-        yield from self._columns("one", "%one.x", "%one.begin", "%x.rows.this", sorted(columns.values()))
+        for row in range(self.count):
+            rows = f"%row{row}.x.rows.this"
+            yield from self._columns(f"one{row}", "%one.x", "%one.begin", rows, sorted(columns.values()))
         yield _masked_load(self.form, "%one.g", "%one.to", self.mask)
-        for element, channel, _ in alone:
-            given, name = f"%one.x{element}.{channel}", self._named((element, channel, 0))
-            yield from self._given("one", given, columns[element], channel)
+        for row, element, channel, turn in alone:
+            given, name = f"%one{row}.x{element}.{channel}", self._named((row, element, channel, turn))
+            yield from self._given(f"one{row}", given, columns[element], channel)
             yield self.multiply_add(f"%one.{name}", given, "%one.g", f"%few.{name}")
         yield f"  %p.n = add i64 %p, 1\n  %one.begin.n = add i64 %one.begin, {thin.advance // thin.outputs}"
         for name, step in (("x", "%x.output"), ("to", "%y.step")):
@@ -392,11 +427,11 @@ class _Weights(_Text):
 
     def _add_up(self) -> Iterator[str]:
         """Yield what adds the sums to those in memory."""
-        for element, channel in self.thin.factors:
-            name = f"total{element}.{channel}"
-            yield from self._weight_at(f"%{name}.at", "%w.rows.this", element, channel)
+        for row, element, channel in self.factors:
+            name = f"total{row}.{element}.{channel}"
+            yield from self._weight_at(f"%{name}.at", f"%row{row}.w.rows.this", element, channel)
             yield _masked_load(self.form, f"%{name}.0", f"%{name}.at", self.mask)
             for turn in range(self.turns):
-                both = f"{self.vector} %{name}.{turn}, %sum{element}.{channel}.{turn}.n"
+                both = f"{self.vector} %{name}.{turn}, %{self._named((row, element, channel, turn))}.n"
                 yield f"  %{name}.{turn + 1} = fadd {both}"
             yield _masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", self.mask)

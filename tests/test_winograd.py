@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import xtensor as xt
+from xtensor import nn
 from xtensor.codegen.cpu import winograd as generated
 from xtensor.nn import conv, conv_algorithm, conv_transpose, winograd
 from xtensor.run import native
@@ -75,9 +77,9 @@ def counted(monkeypatch: Any) -> list[Any]:
     winograd._outputs_of.cache_clear()
     winograd._weights_of.cache_clear()
 
-    def asked(tiled: Any) -> Any:
+    def asked(tiled: Any, finish: Any = None) -> Any:
         used.append(tiled)
-        return ask(tiled)
+        return ask(tiled, finish)
 
     monkeypatch.setattr(winograd, "winograd_kernel", asked)
     return used
@@ -307,3 +309,52 @@ def test_the_choice_and_its_reason(shape: Any, weights: Any, kind: Any, words: s
     """conv_algorithm says what is taken and why."""
     found = conv_algorithm(xt.ones(shape, dtype=xt.float32), xt.ones(weights, dtype=xt.float32), **kind)
     assert found.startswith(words)
+
+
+# ---- what follows
+
+
+FOLLOWED: dict[str, Any] = {
+    "bias and relu": lambda y, row, like: (nn.relu(y + row),),
+    "scale, relu, residual": lambda y, row, like: (nn.relu(y * row) + like,),
+    "two results": lambda y, row, like: (xt.maximum(y + like, 0.5), y - row),
+    "leaky": lambda y, row, like: (xt.where(y > 0, y, y * 0.1),),
+}
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("lasts", [(False, False), (True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_what_follows_in_registers(name: str, lasts: tuple[bool, bool], stride: int) -> None:
+    """The bits that it has apart, also for groups, odd sizes, kept weights, and numbers that are not finite."""
+    follow, (first, last) = FOLLOWED[name], lasts
+    layout: Any = tuple("NHWC" if one else "NCHW" for one in lasts)
+    for seed, (groups, dtype, threads) in enumerate([(1, "float32", 1), (2, "float64", 2), (1, "float32", 2)]):
+        x, w = normal(seed, 3, groups * 17, 14, 11, dtype=dtype), normal(1, groups * 21, 17, 3, 3, dtype=dtype)
+        with xt.options(lazy="always", engine="llvm", threads=threads):
+            own = partial(xt.asarray, copy=True)
+            weights, kind = own(w), {"padding": (2, 1), "stride": stride, "groups": groups, "layout": layout}
+            shape = conv(own(given(x, first)), weights, **kind).evaluate().shape
+            row = own(normal(2, groups * 21, *[1] * (0 if last else 2), dtype=dtype))
+            like = own(normal(3, *shape, dtype=dtype))
+            for algorithm in ("winograd", "auto", "winograd4")[: 4 - stride]:
+                for spoiled in (False, False, False, True):
+                    x[1, 3, 5, 5] = np.inf if spoiled else 1.0
+                    images = own(given(x, first))
+                    results = follow(conv(images, weights, algorithm=algorithm, **kind), row, like)
+                    joint = "goes on from a contraction" in str(xt.explain(*results))
+                    assert joint or algorithm == "auto"
+                    xt.evaluate(*results)
+                    alone = conv(images, weights, algorithm=algorithm, **kind).evaluate()
+                    for found, expected in zip(results, follow(alone, row, like), strict=True):
+                        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_functions_follow_apart() -> None:
+    """Steps that are functions are no part of the loops over tiles."""
+    x, w = (xt.asarray(normal(n, *shape), copy=True) for n, shape in enumerate([(2, 32, 20, 20), (32, 32, 3, 3)]))
+    with xt.options(lazy="always", engine="llvm"):
+        y = xt.tanh(conv(x, w, algorithm="winograd"))
+        assert "Winograd's tiles take less time" in str(xt.explain(y))
+        expected = np.tanh(conv(x, w, algorithm="winograd").numpy())
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-14, atol=1e-14)

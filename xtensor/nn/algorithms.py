@@ -25,7 +25,7 @@ from ..plan.costs import CONTRACTION_COMPILED
 from ..plan.layouts import Meta
 from ..run.contractions import address
 from ..run.joined import Ending, Launcher
-from ..run.launches import Begun, Keeper, Launches
+from ..run.launches import Begun, Keeper
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, batch_as, contract, contract_weights, empty, pays, summing_dtype
@@ -41,10 +41,14 @@ Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 # Those that may go on with what follows.
-JOINED = ("auto", "im2col")
+JOINED = ("auto", "im2col", *winograd.TILES)
 
-# Those that sweeps may do for them.
-SWEPT = {cudnn.OUTPUTS: JOINED, cudnn.INPUTS: JOINED, cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune")}
+# Those that machine code remembered for arrays may do for them.
+SWEPT = {
+    cudnn.OUTPUTS: JOINED,
+    cudnn.INPUTS: ("auto", "im2col"),
+    cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune"),
+}
 
 TILES_APART = "Winograd's tiles take less time"
 
@@ -148,7 +152,8 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     if found is None:
         return False
     given, results = (y, x) if wanted == cudnn.INPUTS else (x, y)
-    if found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is False:
+    is_finite = found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is not False
+    if not is_finite and plan.algorithm not in winograd.TILES:
         return _by_launches(wanted, plan._replace(algorithm="im2col"), x, w, y, bias)  # which says what is not finite
     return True
 
@@ -190,12 +195,16 @@ class Computed(partial[Array]):
         x, w, y = _seen(plan, x, w, ending.target)
         own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
         found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
+        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype):
+            return None  # tiles read a copy
 
-        def launch(places: Sequence[int], target: int, slots: int, keeper: Keeper | None) -> None:
+        def launch(places: Sequence[int], target: int, slots: int, keeper: Keeper | None) -> bool:
             one, other, *more = places
-            cast(Launches, found).run_at((one, other, target, *(more or (0,)), slots), keeper)
+            is_finite = cast(Any, found).run_at((one, other, target, *(more or (0,)), slots), keeper) is not False
+            return is_finite or plan.algorithm in winograd.TILES
 
-        return (launch, own.slots_of(y.shape[1]), found.kept) if isinstance(found, Launches) else None
+        kept = getattr(found, "kept", None)
+        return None if kept is None else (launch, own.slots_of(y.shape[1]), kept)
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
@@ -291,8 +300,9 @@ def _forward(
     """Write outputs by the algorithm asked for, and what follows."""
     bias = None if bias is None else bias.reshape(w.shape[:2])
     if ending is not None:
-        joined = plan.algorithm in JOINED and _choice(x, w, y, axes, plan)[0] == "im2col"
-        if not joined or not _joined(x, w, y, bias, plan, axes, ending):
+        found = _choice(x, w, y, axes, plan)[0]
+        goes_on = found == "im2col" or (found in winograd.TILES and ending.finish.in_registers)
+        if plan.algorithm not in JOINED or not goes_on or not _joined(x, w, y, bias, plan, axes, ending, found):
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
@@ -318,27 +328,34 @@ def _forward(
         run(_choice(x, w, y, axes, plan)[0])
 
 
-def _joined(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending) -> bool:
+def _joined(
+    x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending, algorithm: str
+) -> bool:
     """Write outputs and what follows by code that goes on from them, remembered for arrays that lie so; return whether
-    there is such.
+    that was done.
+
+    algorithm: which one is chosen. What is not finite is left to another one, unless that one was asked for.
     """
     given = axes, plan.budget
     kind = _joined_kind(x, w, y, bias, plan, axes, ending)
 
     def make(often: bool) -> Runs | None:
-        return sweep_of(x, w, y, bias, *given, often=often, ending=ending)
+        if algorithm not in winograd.TILES:
+            return sweep_of(x, w, y, bias, *given, often=often, ending=ending)
+        scheme = winograd.scheme_of(axes, winograd.TILES[algorithm])
+        return winograd.outputs_of(x, w, y, axes, scheme, plan.budget, is_biased=bias is not None, ending=ending)
 
-    found = remembered(kind, make) if type(x) is np.ndarray else None
+    found: Any = remembered(kind, make) if type(x) is np.ndarray else None
     if found is None:
-        return sweep(x, w, y, bias, *given, ending=ending)
-    cast(Launches, found).run(x, w, y, bias, ending.slots_of(y.shape[1]))
-    return True
+        return algorithm == "im2col" and sweep(x, w, y, bias, *given, ending=ending)
+    is_finite = found.run(x, w, y, bias, ending.slots_of(y.shape[1])) is not False
+    return is_finite or plan.algorithm in winograd.TILES
 
 
 def _joined_kind(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending) -> Any:
     """Return all that machine code for arrays and what follows depends on."""
     lies = *map(lying, (x, w, y)), None if bias is None else lying(bias)
-    return "joined", axes, plan.budget, *lies, ending.finish
+    return "joined", axes, plan.budget, plan.algorithm, *lies, ending.finish
 
 
 def chosen(plan: Plan, x: Array, w: Array, bias: Array | None = None) -> str:
@@ -441,7 +458,7 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
         finite = winograd.convolve(y, back, x, shift, plan.axes, scheme, plan.budget)
         if finite or (finite is not None and plan.algorithm in winograd.TILES):
             return
-    if ending is None and plan.algorithm in JOINED:
+    if ending is None and plan.algorithm in SWEPT[cudnn.INPUTS]:
         thin = not _back_swept(y, back, x, plan)
         if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
             return
@@ -476,16 +493,17 @@ def _back_swept(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -
     return _choice(y, own, x, axes, plan, often)[0] == "im2col"
 
 
-def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_light: bool) -> str:
     """Return why what follows outputs is not computed with them, "" where it is."""
     w = operands[1]
-    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result):
-        return TILES_APART
     work, last = prod(result.shape) * prod(w.shape[1:]), _lies_last(plan.y_last, result)
+    tiles = _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result)
+    if tiles and (work >= CONTRACTION_COMPILED or plan.algorithm != "auto"):
+        return "" if is_light else TILES_APART
     return _refuse(plan, work, w.shape[1], w.shape[0], last, result)
 
 
-def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta) -> str:
+def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_light: bool) -> str:
     """Return why what follows inputs is not computed with them: each phase is a convolution of its own."""
     w, number = operands[1], prod(axis.stride for axis in plan.axes)
     if any(axis.kernel < axis.stride for axis in plan.axes):
@@ -509,12 +527,14 @@ def _lies_last(last: bool, result: Meta) -> bool:
 def _takes_tiles(
     plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta, *, back: bool = False
 ) -> bool:
-    """Return whether Winograd's tiles are estimated to take less time; they are not made together with what follows.
+    """Return whether Winograd's tiles are asked for, or estimated to take less time.
 
     back: of inputs from outputs, whose windows have a stride.
     """
-    if plan.algorithm != "auto" or winograd.unfit(axes, result.dtype, 2) is not None:
+    if winograd.unfit(axes, result.dtype, winograd.TILES.get(plan.algorithm, 2)) is not None:
         return False
+    if plan.algorithm != "auto":
+        return plan.algorithm in winograd.TILES
     sizes = plan.groups, channels, outputs // plan.groups, images
     ours, products = winograd.seconds(*sizes, axes, result.dtype.itemsize, back=back)
     return ours < products

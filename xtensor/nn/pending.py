@@ -32,9 +32,9 @@ class Pending:
     compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending. result:
     the shape of its result, and how many multiplications that is, from (plan, the operands' shapes). channels_last:
     whether a plan has the channels of the result last. refuses: why code does not go on with what follows, from (plan,
-    the operands' layouts, the result's). computed: what makes `compute` one of arrays alone. words_there: what computes
-    it on another device than the CPU and why, "" where nothing is to be said, from (plan, the operands' layouts, the
-    result's, the device).
+    the operands' layouts, the result's, is_light: whether that is few steps). computed: what makes `compute` one of
+    arrays alone. words_there: what computes it on another device than the CPU and why, "" where nothing is to be said,
+    from (plan, the operands' layouts, the result's, the device).
     """
 
     kind = "contraction"
@@ -46,7 +46,7 @@ class Pending:
         compute: Callable[..., Array],
         result: Callable[[Any, Sequence[Shape]], tuple[Shape, int]],
         channels_last: Callable[[Any], bool],
-        refuses: Callable[[Any, Sequence[Meta], Meta], str],
+        refuses: Callable[..., str],
         computed: type[partial[Array]],
         words_there: Callable[..., str],
     ) -> None:
@@ -82,8 +82,8 @@ class Pending:
         x = operands[0]
         return result_strides(shape, itemsize, follows(x.shape, x.layout.strides, plan.x_last, plan.y_last))
 
-    def refusal(self, operands: Sequence[Meta], result: Meta, plan: Any) -> str:
-        return self._refuses(plan, operands, result)
+    def refusal(self, operands: Sequence[Meta], result: Meta, plan: Any, *, is_light: bool) -> str:
+        return self._refuses(plan, operands, result, is_light=is_light)
 
     def words_there(self, operands: Sequence[Meta], result: Meta, device: Device, plan: Any) -> str:
         """Return what computes it on another device than the CPU and why, "" if there is nothing to say."""

@@ -18,11 +18,13 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
+from ..codegen.cpu.finish import COLUMNS, ROWS, Finish
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
-from ..run.launches import BIAS, FLAG, Keeper, Launches, Sheet, W, X, Y, begin_of, behind, shared
+from ..run.joined import Ending
+from ..run.launches import BIAS, FLAG, SLOTS, Keeper, Launches, Sheet, W, X, Y, begin_of, behind, shared
 from ..run.native import Launch, Place, Word
 from ..storage.blob import TBlob
 from .contraction import LANES, Array, rounded
@@ -140,9 +142,11 @@ class Tiling:
         counts = range(0, geometry.images, images), range(0, geometry.tiles[0], rows)
         found = []
         for g, p, n, r in product(range(geometry.groups), range(geometry.parts), *counts):
-            y, part = g * of_y[1] + p * geometry.outputs * of_y[2] + n * of_y[0], g * geometry.parts + p
-            where = g * of_x[1] + n * of_x[0], y, part * u, part * geometry.outputs
-            found.append((*where, min(images, geometry.images - n), r, min(rows, geometry.tiles[0] - r)))
+            output, part = p * geometry.outputs, g * geometry.parts + p
+            place = output * of_y[2] + n * of_y[0]
+            where = g * of_x[1] + n * of_x[0], g * of_y[1] + place, part * u, part * geometry.outputs
+            sizes = min(images, geometry.images - n), r, min(rows, geometry.tiles[0] - r)
+            found.append((*where, *sizes, g, place, output))
         assert len(found[0]) == len(CHUNK)
         return np.array(found)
 
@@ -288,15 +292,17 @@ class ByTiles(NamedTuple):
 
     launches: Launches
 
-    def run(self, x: Array, w: Array, y: Array, bias: Array | None = None) -> bool:
-        """Write the results, and return whether all are finite. bias: (groups, outputs) numbers."""
+    def run(self, x: Array, w: Array, y: Array, bias: Array | None = None, *slots: Array) -> bool:
+        """Write the results, and return whether all are finite. bias: (groups, outputs) numbers; slots: of what
+        follows.
+        """
         shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
-        return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift)])
+        return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift, *slots)])
 
     def run_at(self, words: Sequence[int], keeper: Keeper | None = None) -> bool:
         """Do that with arrays that begin there. keeper: as of `Launches`."""
         flag = np.zeros(1, np.int64)
-        self.launches.run_at([*words, begin_of(flag)], keeper)
+        self.launches.run_at([*words, *[0] * (FLAG - len(words)), begin_of(flag)], keeper)
         return not flag[0]
 
     def kept(self, weights: TBlob) -> Keeper | None:
@@ -317,15 +323,26 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, schem
 
 
 def outputs_of(
-    x: Array, w: Array, y: Array, axes: Axes, scheme: Scheme, budget: int, *, is_biased: bool, begin: int = 0
+    x: Array,
+    w: Array,
+    y: Array,
+    axes: Axes,
+    scheme: Scheme,
+    budget: int,
+    *,
+    is_biased: bool,
+    begin: int = 0,
+    ending: Ending | None = None,
 ) -> ByTiles | None:
     """Return what `convolve` runs, None if the scratch is too small or the elements of windows lie apart.
 
-    begin: the bytes from the start of the given weights to the start of w.
+    begin: the bytes from the start of the given weights to the start of w. ending: what follows, in registers.
     """
     if not _is_square(w):
         return None
-    launches = _outputs_of(geometry_of(x, w.shape[1], y, axes, scheme), _steps(w), begin, is_biased, budget)
+    geometry = geometry_of(x, w.shape[1], y, axes, scheme)
+    finish = None if ending is None else ending.along(COLUMNS if geometry.of_y[2] == 1 else ROWS)
+    launches = _outputs_of(geometry, _steps(w), begin, is_biased, budget, finish)
     return None if launches is None else ByTiles(launches)
 
 
@@ -335,8 +352,10 @@ def _is_square(w: Array) -> bool:
 
 
 @lru_cache(256)
-def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, budget: int) -> Launches | None:
-    """Return what writes outputs where arrays lie so; of_w: the steps of weights."""
+def _outputs_of(
+    geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, budget: int, finish: Finish | None
+) -> Launches | None:
+    """Return what writes outputs, and what follows, where arrays lie so; of_w: the steps of weights."""
     if tiling_of(geometry, budget - _room(geometry), 1) is None:
         return None
 
@@ -352,7 +371,8 @@ def _outputs_of(geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, bu
         sheet.packing.append(_over_outputs(code, tiling, of_w, places, tiled.panels * registers, more, sheet))
         workers = max(min(sheet.threads, len(chunks), (budget - nbytes) // tiling.each), 1)
         ranges = [(len(chunks) * n // workers, len(chunks) * (n + 1) // workers) for n in range(workers)]
-        return [_over_chunks(tiling, chunks, [(*one, u) for one in ranges], workers, sheet, is_biased=is_biased)]
+        calls = [(*one, u) for one in ranges]
+        return [_over_chunks(tiling, chunks, calls, workers, sheet, is_biased=is_biased, finish=finish)]
 
     return Launches([make], FLAG + 1, _seconds(geometry))
 
@@ -382,6 +402,7 @@ def _over_chunks(
     sheet: Sheet,
     *,
     is_biased: bool = False,
+    finish: Finish | None = None,
 ) -> Launch:
     """Return the kernel over chunks. calls: ranges of chunks, and what they multiply or add to, each for a worker."""
     tiled, rows, dtype = tiling.tiled, tiling.tiles + tiling.tiled.form.height, np.dtype(tiling.geometry.char)
@@ -393,11 +414,12 @@ def _over_chunks(
     rooms = [sheet.take(tiling.places[-1], dtype) for _ in range(workers)]
     arrays = Place(X), Place(Y)
     others = Place(BIAS) if is_biased else zeros, zeros
+    slots: Word = 0 if finish is None else Place(SLOTS)
     told = [
-        tiling.told((*arrays, u, *others, rooms[n % workers], *tables, Place(FLAG)), first, last)
+        tiling.told((*arrays, u, *others, rooms[n % workers], *tables, Place(FLAG), slots), first, last)
         for n, (first, last, u) in enumerate(calls)
     ]
-    return shared(winograd_kernel(tiled), told, workers)
+    return shared(winograd_kernel(tiled, finish), told, workers)
 
 
 def _over_outputs(

@@ -22,6 +22,7 @@ from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
 from ..codegen.cpu.gemm import TALLEST
+from ..codegen.cpu.loop import is_light
 from ..codegen.cpu.vector import LacksError
 from ..devices.cpu import CPU
 from ..plan.costs import PRODUCT_CALL, PRODUCT_SECONDS, PRODUCT_SLOWER, moving_seconds
@@ -37,8 +38,9 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 CHANNELS = "channels"
 
 
-# Launches machine code that is told where operands begin, the target, slots, and where weights are kept, laid out.
-Launcher = Callable[[Sequence[int], int, int, Any], None]
+# Launches machine code that is told where operands begin, the target, slots, and where weights are kept, laid out;
+# returns False where that has to be done another way.
+Launcher = Callable[[Sequence[int], int, int, Any], bool | None]
 
 
 class Contraction(Protocol):
@@ -52,8 +54,10 @@ class Contraction(Protocol):
         """Return how its result lies."""
         ...
 
-    def refusal(self, operands: Sequence[Meta], result: Meta, **params: Any) -> str:
-        """Return why its code does not go on with what follows, "" where it does."""
+    def refusal(self, operands: Sequence[Meta], result: Meta, *, is_light: bool, **params: Any) -> str:
+        """Return why its code does not go on with what follows, "" where it does. is_light: whether that is few steps
+        that are no functions.
+        """
         ...
 
     def write(self, operands: Sequence[Array], ending: Ending, **params: Any) -> None:
@@ -141,8 +145,8 @@ class Relaunch(NamedTuple):
             return False
         told = (*places, 0)  # the sums lie nowhere
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
-        self.launcher(places[: self.operands], places[self.target - self.results], slots.buffer_info()[0], keeper)
-        return True
+        target = places[self.target - self.results]
+        return self.launcher(places[: self.operands], target, slots.buffer_info()[0], keeper) is not False
 
     def _shares(self, places: Sequence[int]) -> bool:
         """Return whether a result shares memory with what is read."""
@@ -237,7 +241,8 @@ def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
     if "" in lies or any([lie != ALIKE for lie in lies[inputs:]]):
         return "operands of what follows do not lie as its result does"
     taken = work.trace.arguments[number]
-    refusal = node.op.refusal([metas[n] for n in taken], sums, **node.params) or _lack(kernel.program)
+    given, light = [metas[n] for n in taken], is_light(kernel.program)
+    refusal = node.op.refusal(given, sums, is_light=light, **node.params) or _lack(kernel.program)
     if refusal:
         return str(refusal)
     finish = Finish(kernel.program, kernel.inputs.index(number), lies[:inputs], work.limits.fast_math)

@@ -21,10 +21,9 @@ from .native import SCRATCH, Laid, Launch, Place, Scratch, Word
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# The operands of convolutions and the like: inputs, weights, outputs, biases, slots of what follows or what says
-# that an output is not finite, and weights as they are laid out.
-X, W, Y, BIAS, SLOTS, PACKED = range(6)
-FLAG = SLOTS
+# The operands of convolutions and the like: inputs, weights, outputs, biases, slots of what follows, what says that an
+# output is not finite, and weights as they are laid out.
+X, W, Y, BIAS, SLOTS, FLAG, PACKED = range(7)
 
 # Bytes of weights that are laid out from which on they may be kept, and of all that are kept; ways to lay out those of
 # one memory.

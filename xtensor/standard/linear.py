@@ -208,7 +208,7 @@ class _Product:
     def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, turned: tuple[bool, bool]) -> Shape:
         return product_strides(shape, itemsize, operands[0].layout, operands[1].layout)
 
-    def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool]) -> str:
+    def refusal(self, operands: Sequence[Meta], result: Meta, turned: tuple[bool, bool], *, is_light: bool) -> str:
         from ..run.joined import refuse_product  # the code generator comes with it
 
         return "an operand is turned" if any(turned) else refuse_product(operands[0], operands[1], result)

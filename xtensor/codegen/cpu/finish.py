@@ -32,6 +32,13 @@ class Finish(NamedTuple):
         """Whether whole tiles are finished in the registers they are added up in: that is one text for each vector."""
         return is_light(self.program)
 
+    @property
+    def slots(self) -> int:
+        """The slots that say where a group's arrays begin, and the scalars."""
+        program = self.program
+        words = [slots_of(memory_type(dtype)) for dtype in program.scalars]
+        return len(program.inputs) + len(program.outputs) + sum(words)
+
 
 class Steps:
     """The text of a program in a function that finishes sums, while it is written; %slots is where its slots are.
@@ -86,6 +93,22 @@ class Steps:
     def row(self, number: str, suffix: str = "") -> None:
         """Load what is the same along a row of C."""
         self._load_same(ROWS, number, suffix)
+
+    def column(self, number: str, mask: str) -> None:
+        """Load what is the same along a column of C, from one column on."""
+        for place, lie in enumerate(self.finish.lies):
+            if lie == COLUMNS and place != self.finish.sum:
+                self._along(place, number, "", mask)
+
+    def begun(self, block: str = "entry") -> list[str]:
+        """Return the lines of `begin`."""
+        self.begin(block)
+        return self.taken()
+
+    def taken(self) -> list[str]:
+        """Return the lines that there are by now, which are given away."""
+        lines, self.lines[:] = [*self.lines], []
+        return lines
 
     def _load_same(self, lie: str, number: str, suffix: str) -> None:
         """Make vectors of the numbers of inputs that lie in one way."""

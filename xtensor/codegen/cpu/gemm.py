@@ -467,8 +467,7 @@ def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list
         steps.lines += [f"  %ahead{r}.{v} = add i64 %ahead.to.row{r}, {v * form.lanes}"]
         steps.lines += [f"  %place.ahead{r}.{v} = add i64 %ahead{r}.{v}, %place"]
     steps.fetch([f"%place.ahead{r}.{v}" for r, v in cells])
-    lines, steps.lines[:] = [*steps.lines], []
-    return lines
+    return steps.taken()
 
 
 def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:

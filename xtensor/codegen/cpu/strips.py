@@ -72,8 +72,7 @@ class _Ending(StripText):
         if self.steps is not None:
             yield "  %slots.far = mul i64 %g, %slot.count\n  %slots = getelementptr i64, ptr %finish, i64 %slots.far"
         for number, one in enumerate(self._all_steps()):
-            one.begin("group")  # all have the same names
-            lines, one.lines[:] = [*one.lines], []
+            lines = one.begun("group")  # all have the same names
             yield from lines if number == 0 else []
         yield from super()._group()
 
@@ -84,8 +83,7 @@ class _Ending(StripText):
     def _taken(self) -> Iterator[str]:
         """Yield the lines that steps have come to."""
         assert self.steps is not None
-        lines, self.steps.lines[:] = [*self.steps.lines], []
-        yield from lines
+        yield from self.steps.taken()
 
     def _value(self, line: int, v: int) -> str:
         """Return the name of what is stored."""

@@ -30,6 +30,7 @@ from itertools import chain, product
 from typing import NamedTuple
 
 from .compile import Code, handmade
+from .finish import Finish, Steps
 from .gemm import NUMBERS as PRODUCT_NUMBERS
 from .gemm import POINTERS as PRODUCT_POINTERS
 from .gemm import WORDS as PRODUCT_WORDS
@@ -122,7 +123,8 @@ matrices = {
 # to channel. together: whether rows follow each other. u: transformed weights, or sums of what becomes their gradient.
 # next: from one element of a tile to the next, of u, of transformed inputs (v), and of products (m). low: the positions
 # before an array where its tiles begin. at: where things lie in scratch. flag: becomes 1 where an output is not finite.
-POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag")
+# finish: the slots of what becomes of outputs (see finish.py), of one group after the other.
+POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag", "finish")
 NUMBERS = (
     *("first", "last", "x.image", "x.row", "x.step", "x.together", "y.image", "y.row", "y.step", "y.together"),
     *("height", "width", "out.height", "out.width", "low.y", "low.x", "out.low.y", "out.low.x"),
@@ -130,9 +132,9 @@ NUMBERS = (
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 
-# A chunk of tiles: where its first image begins in x and y, and its weights and bias, the number of images, and its
-# first row of tiles and their number.
-CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows")
+# A chunk of tiles: where its first image begins in x and y, and its weights and bias, the number of images, its first
+# row of tiles and their number; its group, where it begins in the outputs of that, and its first output of that.
+CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows", "group", "place", "output")
 
 # What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window;
 # on the way there these follow each other from w on, in any order.
@@ -209,12 +211,21 @@ def _results(tiled: Tiled) -> Given:
 
 
 @lru_cache(256)
-def winograd_kernel(tiled: Tiled) -> Code:
-    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those."""
+def winograd_kernel(tiled: Tiled, finish: Finish | None = None) -> Code:
+    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those.
+
+    finish: what becomes of outputs, in registers. Raises LacksError where generated code lacks a step or a dtype of it.
+    """
     lies = (1, tiled.pitch_x, tiled.pitch_y) if tiled.gradient else (tiled.pitch_x, 1, tiled.form.width)
     parts = [source(tiled.form._replace(lies=lies), name="product"), *_turn(tiled.form), *_taken(tiled, _inputs(tiled))]
-    parts += _taken(tiled, _results(tiled)) if tiled.gradient else _write(tiled)
-    return handmade("\n".join([*parts, *_kernel(tiled)]))
+    steps = None if finish is None else Steps(finish, tiled.form.lanes)
+    parts += _taken(tiled, _results(tiled)) if tiled.gradient else _write(tiled, steps)
+    parts += _kernel(tiled, 0 if finish is None else finish.slots)
+    if steps is not None:
+        there = {line for part in parts for line in part.splitlines()}
+        parts += sorted(steps.writer.declarations - there)
+        parts += steps.writer.globals.values()
+    return handmade("\n".join(parts))
 
 
 @lru_cache(256)
@@ -286,9 +297,14 @@ def _at(form: Form, name: str, base: str, offset: str | int) -> str:
 # ---- turning
 
 
-def _turn(form: Form) -> Iterator[str]:
-    """Yield the function that writes rows of `from` as columns of `to`: a square of registers at a time."""
+def _turn(form: Form, steps: Steps | None = None) -> Iterator[str]:
+    """Yield the function that writes rows of `from` as columns of `to`: a square of registers at a time.
+
+    steps: of what becomes of them, where the columns are outputs, written by a function of its own; `to` then begins at
+    a place in arrays of what follows, and its first row is an output.
+    """
     lanes, mask = form.lanes, f"<{form.lanes} x i1>"
+    begun = [] if steps is None else [*steps.begun(), "  %last.column = sub i64 %columns, 1"]
     names, shuffles = transposed(form, [f"%x{t}" for t in range(lanes)])
     body = ["  %left.j = sub i64 %columns, %j", *first_lanes(form, "wide", "%left.j"), "  %j.to = mul i64 %j, %to.step"]
     for t in range(lanes):
@@ -306,11 +322,23 @@ def _turn(form: Form) -> Iterator[str]:
         body += [
             f"  %j{t} = add i64 %j, {t}\n  %js{t} = icmp slt i64 %j{t}, %columns\n  %off{t} = mul i64 %to.step, {t}",
             f"  %tall{t} = select i1 %js{t}, {mask} %tall, {mask} zeroinitializer",
-            _at(form, f"%to{t}", "%out", f"%off{t}"),
-            _masked_store(form, name, f"%to{t}", f"%tall{t}"),
         ]
-    yield "define internal void @turn(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, i64 %columns) {"
-    yield f"entry:\n  %next.rows = mul i64 %from.step, {lanes}"
+        if steps is None:
+            body += [_at(form, f"%to{t}", "%out", f"%off{t}"), _masked_store(form, name, f"%to{t}", f"%tall{t}")]
+            continue
+        body += [f"  %there{t} = call i64 @llvm.smin.i64(i64 %j{t}, i64 %last.column)"]
+        body += [f"  %output{t} = add i64 %output, %there{t}\n  %of{t} = add i64 %first, %off{t}"]
+        body += [f"  %place{t} = add i64 %place, %of{t}"]
+        body += [f"  %ahead{t} = add i64 %place{t}, {lanes}"]
+        steps.fetch([f"%ahead{t}"], f".{t}")
+        steps.writer.block = "j.loop"
+        steps.row(f"%output{t}", f".{t}")
+        steps.write(name, f"%place{t}", "", f".{t}", f"%tall{t}")
+        body += steps.taken()
+    name, more = ("turn", "") if steps is None else ("turn.ending", _ENDING)
+    yield f"define internal void @{name}(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, "
+    yield f"i64 %columns{more}) {{\nentry:\n  %next.rows = mul i64 %from.step, {lanes}"
+    yield from begun
     outer = [
         "  %left.i = sub i64 %rows, %i",
         *first_lanes(form, "tall", "%left.i"),
@@ -322,7 +350,11 @@ def _turn(form: Form) -> Iterator[str]:
 
 # ---- the transforms of a chunk
 
-# What of a chunk and its array the functions are given.
+# How many tiles ahead what becomes of outputs is read.
+TILES_AHEAD = 2
+
+# What of a chunk and its array the functions are given, and of what becomes of its outputs.
+_ENDING = ", ptr %slots, i64 %place, i64 %output"
 _CHUNK = "i64 %images, i64 %row, i64 %rows, i64 %columns"
 _ARRAY = "i64 %image, i64 %by.row, i64 %step"
 
@@ -442,14 +474,20 @@ def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
     yield "  ret void\n}"
 
 
-def _write(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that makes the outputs of a chunk of its products, turned where channels come first."""
-    yield from _untransform(tiled)
-    form, pitch = tiled.form, tiled.pitch_y
+def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
+    """Yield the function that makes the outputs of a chunk of its products, turned where channels come first, or what
+    becomes of them.
+    """
+    yield from _untransform(tiled, steps if tiled.y_last else None)
+    form, pitch, more = tiled.form, tiled.pitch_y, "" if steps is None else _ENDING
+    turn = "turn"
+    if steps is not None and not tiled.y_last:
+        turn = "turn.ending"
+        yield from _turn(form, steps)
     area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %bias"
-    rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite)"
+    rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite{more if tiled.y_last else ''})"
     yield f"define internal void @write(ptr %y, {_ARRAY}, {_CHUNK}, {area}, ptr %out, ptr %m, i64 %m.next, "
-    yield "ptr %finite) {\nentry:"
+    yield f"ptr %finite{more}) {{\nentry:"
     if tiled.y_last:
         yield f"  call void @untransform(ptr %y, {_ARRAY}, {rest}\n  ret void\n}}"
         return
@@ -462,16 +500,23 @@ def _write(tiled: Tiled) -> Iterator[str]:
     image = [
         "  %n.y = mul i64 %n, %image\n  %n.out = mul i64 %n, %out.image\n  %n.top = add i64 %n.y, %y.skip",
         *(_at(form, "%y.n", "%y", "%n.top"), _at(form, "%out.n", "%out", "%n.out")),
-        f"  call void @turn(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs})",
     ]
+    if more:
+        image += ["  %n.place = add i64 %place, %n.top"]
+    more = more.replace("%place", "%n.place")
+    image += [f"  call void @{turn}(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{more})"]
     yield from _loop("n", "%images", image)
     yield "  ret void\n}"
 
 
-def _untransform(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that makes outputs whose channels come last, and looks whether they are finite."""
+def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
+    """Yield the function that makes outputs whose channels come last, or what becomes of them, and looks whether they
+    are finite.
+    """
     form, gives, side = tiled.form, tiled.scheme.gives, tiled.scheme.side
     vector, mask = _vector(form), f"<{form.lanes} x i1>"
+    begun = [] if steps is None else steps.begun()
+    begun += [] if steps is None else [f"  %ahead = mul i64 %step, {gives * TILES_AHEAD}"]
     row, tile = _places(form, gives, "%y", ("%low.y", "%low.x"))
     tile += [f"  %t.at = mul i64 %t, {tiled.pitch_y}", _at(form, "%m.t", "%m", "%t.at")]
     body = [
@@ -487,16 +532,28 @@ def _untransform(tiled: Tiled) -> Iterator[str]:
     lines, found = _mapped(form, matrices[tiled.scheme].products, _grid("d", side), "a")
     body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
     body += _seen(form, chain.from_iterable(found))
+    if steps is not None:
+        body += ["  %output.k = add i64 %output, %k\n  %place.k = add i64 %place, %k"]
+        steps.writer.block = "k.loop"
+        steps.column("%output.k", "%mask")
     for i, j in _cells(gives):
         body += [
             f"  %sum{i}.{j} = fadd {vector} {found[i][j]}, %b",
             f"  %mask{i}.{j} = select i1 %is{i}.{j}, {mask} %mask, {mask} zeroinitializer",
-            _at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k"),
-            _masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}"),
         ]
+        if steps is None:
+            body += [_at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k")]
+            body += [_masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}")]
+        else:
+            body += [f"  %own{i}.{j} = add i64 %place.k, %off{i}.{j}"]
+            body += [f"  %ahead{i}.{j} = add i64 %own{i}.{j}, %ahead"]
+            steps.fetch([f"%ahead{i}.{j}"], f".{i}.{j}")
+            steps.write(f"%sum{i}.{j}", f"%own{i}.{j}", "%output.k", f".{i}.{j}", f"%mask{i}.{j}")
+            body += steps.taken()
     tile += _loop("k", tiled.outputs, body, form.lanes)
     yield f"define internal void @untransform(ptr %y, {_ARRAY}, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "
-    yield "i64 %low.x, ptr %bias, ptr %m, i64 %m.next, ptr %finite) {\nentry:"
+    yield f"i64 %low.x, ptr %bias, ptr %m, i64 %m.next, ptr %finite{'' if steps is None else _ENDING}) {{\nentry:"
+    yield from begun
     yield from _tile_loops(gives, row, tile)
     yield "  ret void\n}"
 
@@ -504,8 +561,11 @@ def _untransform(tiled: Tiled) -> Iterator[str]:
 # ---- the kernel
 
 
-def _kernel(tiled: Tiled) -> Iterator[str]:
-    """Yield the function that goes over chunks: the tiles, their products, and the outputs if these are wanted."""
+def _kernel(tiled: Tiled, slots: int) -> Iterator[str]:
+    """Yield the function that goes over chunks: the tiles, their products, and the outputs if these are wanted.
+
+    slots: of what becomes of the outputs of a group, 0 where nothing does.
+    """
     form, vector = tiled.form, _vector(tiled.form)
     yield "declare i64 @llvm.smax.i64(i64, i64)\ndefine void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
@@ -521,7 +581,9 @@ def _kernel(tiled: Tiled) -> Iterator[str]:
     body += [f"  call void @take.x({_of('x')}, i64 %x.together, {_CHUNK}, i64 %height, i64 %width, i64 %low.y, "]
     body += ["i64 %low.x, ptr %zeros, ptr %in, ptr %scratch, i64 %v.next)"]
     body += ["  %tile.rows = mul i64 %images, %rows\n  %tiles = mul i64 %tile.rows, %columns"]
-    body += [*(_added_up(tiled) if tiled.gradient else _multiplied(tiled))]
+    if slots:
+        body += [f"  %slots.at = mul i64 %group, {slots}\n  %slots = getelementptr i64, ptr %finish, i64 %slots.at"]
+    body += [*(_added_up(tiled) if tiled.gradient else _multiplied(tiled, _ENDING if slots else ""))]
     yield from _loop("q", "%count", body)
     yield from _said(form)
 
@@ -566,8 +628,9 @@ def _tell(words: dict[str, str | int]) -> Iterator[str]:
         yield f"  %tell.{name} = getelementptr i64, ptr %words, i64 {place}\n  store {kind} {value}, ptr %tell.{name}"
 
 
-def _multiplied(tiled: Tiled) -> Iterator[str]:
-    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs.
+def _multiplied(tiled: Tiled, more: str) -> Iterator[str]:
+    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs; more: what else is
+    told of these.
 
     Panels of rows may reach behind the last tile: what lies there is multiplied in vain.
     """
@@ -579,7 +642,7 @@ def _multiplied(tiled: Tiled) -> Iterator[str]:
     yield from _tell({"b.next": "%u.next", "c.next": "%m.next"})
     yield "  call void @product(ptr %words)"
     yield f"  call void @write({_of('y')}, {_CHUNK}, i64 %out.height, i64 %out.width, i64 %out.low.y, "
-    yield "i64 %out.low.x, ptr %bias.own, ptr %out, ptr %m, i64 %m.next, ptr %finite)"
+    yield f"i64 %out.low.x, ptr %bias.own, ptr %out, ptr %m, i64 %m.next, ptr %finite{more})"
 
 
 def _added_up(tiled: Tiled) -> Iterator[str]:

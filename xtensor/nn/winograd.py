@@ -20,7 +20,8 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.finish import COLUMNS, ROWS, Finish
 from ..codegen.cpu.gemm import form_of
-from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, weights_back_kernel, weights_kernel, winograd_kernel
+from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, winograd_kernel
+from ..codegen.cpu.winograd_weights import weights_back_kernel, weights_kernel
 from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
 from ..run.joined import Ending

@@ -70,6 +70,15 @@ def test_other_dtypes(dtype: Any, engine: str) -> None:
     agree(lambda xp, u: xp.roll(u, 2, axis=0) * xp.roll(u, -1, axis=1), array((6, 7), dtype), changed=False)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.complex64, np.int8, np.bool_])
+def test_copies_of_parts(dtype: Any, engine: str) -> None:
+    """float16 is copied as integers of its size, as generated code has no such numbers."""
+    agree(
+        lambda xp, a: (xp.repeat(a[:, -2], 2, axis=0), xp.reshape(a[::2].T, (-1,))), array((6, 5), dtype), changed=False
+    )
+    agree(lambda xp, a: xp.roll(a[:, ::2], 3), array((6, 5), dtype), changed=False)
+
+
 @pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
 def test_how_arrays_lie(order: tuple[int, ...], engine: str) -> None:
     """Permuted, reversed, strided and repeated."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 
+import numpy as np
+
+from ..base.dtypes import is_generated
 from ..base.layout import contiguous
 from ..codegen.cpu.compile import host
 from ..plan import costs
@@ -52,7 +55,9 @@ class ByCopy:
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch."""
-        copying = program((self._gives.dtype,), (), (), (), (0,), ())
+        dtype = self._gives.dtype
+        moved = dtype if is_generated(dtype) else np.dtype(f"u{dtype.itemsize}")  # float16: its bits
+        copying = program((moved,), (), (), (), (0,), ())
         strides, places = [meta.layout.strides for meta in (self._takes, self._gives)], [Place(0), Place(RESULT)]
         return [map_launch(copying, self._gives.shape, strides, places, (), making, shifts=(self._shifts, ()))]
 

@@ -350,6 +350,26 @@ def test_what_follows_in_registers(name: str, lasts: tuple[bool, bool], stride: 
                         np.testing.assert_array_equal(found.numpy(), expected.numpy())
 
 
+@pytest.mark.parametrize("algorithm", ["winograd", "auto"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_what_follows_a_gradient_of_data(layout: Any, algorithm: Any) -> None:
+    """The gradient of a rectifier, of repeated calls too: the bits that it has apart."""
+    own = partial(xt.asarray, copy=True)
+    x, w = normal(0, 2, 24, 13, 18, dtype="float32"), own(normal(1, 20, 24, 3, 3, dtype="float32"))
+    x = given(x, layout == "NHWC")
+    with xt.options(lazy="always", engine="llvm", threads=2):
+        y, back = xt.vjp(lambda x: conv(x, w, padding=1, layout=layout, algorithm=algorithm), own(x))
+        for seed in range(5):
+            cotangent, mask = own(normal(seed, *y.shape, dtype="float32")), own(normal(seed, *x.shape) > 0)
+            if seed == 4:
+                cotangent[0, 1, 1, 1] = xt.inf
+            found = xt.where(mask, back(cotangent)[0], 0)
+            assert algorithm == "auto" or "goes on from a contraction" in str(xt.explain(found))
+            found.evaluate()
+            expected = xt.where(mask, back(cotangent)[0].evaluate(), 0)
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
 def test_functions_follow_apart() -> None:
     """Steps that are functions are no part of the loops over tiles."""
     x, w = (xt.asarray(normal(n, *shape), copy=True) for n, shape in enumerate([(2, 32, 20, 20), (32, 32, 3, 3)]))

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from operator import itemgetter
 from time import perf_counter
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -186,25 +186,33 @@ class Computed(partial[Array]):
         return Begun(found.run_at, (*order, 3 if rest else None), result.itemsize - 1, kept)
 
     def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Launcher, Array, Any] | None:
-        """Return the launcher of what made outputs and what followed, its slots, and what keeps weights that are laid
-        out (see `Contraction.known`).
+        """Return the launcher of what made outputs, or inputs by strides of 1, and what followed, its slots, and what
+        keeps weights that are laid out (see `Contraction.known`).
         """
-        if self.func is not compute_outputs or type(operands[0]) is not np.ndarray:
-            return None
         (plan, *_), (x, w, *rest) = self.args, operands
-        x, w, y = _seen(plan, x, w, ending.target)
-        own, bias = _ending(plan, ending), rest[0].reshape(w.shape[:2]) if rest else None
-        found = known(_joined_kind(x, w, y, bias, plan, plan.axes, own))
+        if type(x) is not np.ndarray:
+            return None
+        if self.func is compute_outputs:
+            (x, own, y), ending, axes = _seen(plan, x, w, ending.target), _ending(plan, ending), plan.axes
+        elif all(axis.stride == 1 for axis in plan.axes):
+            split = partial(_split, last=plan.x_last, groups=plan.groups)
+            x, ending = _split(x, plan.y_last, plan.groups), ending.seen(split)
+            own, axes = _one_phase(_grouped(w, plan).swapaxes(1, 2), plan.axes)
+            y = ending.target
+        else:
+            return None
+        bias, far = rest[0].reshape(own.shape[:2]) if rest else None, address(own) - address(w)
+        found: Any = known(_joined_kind(x, own, y, bias, plan, axes, ending))
         if bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype):
             return None  # tiles read a copy
 
         def launch(places: Sequence[int], target: int, slots: int, keeper: Keeper | None) -> bool:
             one, other, *more = places
-            is_finite = cast(Any, found).run_at((one, other, target, *(more or (0,)), slots), keeper) is not False
-            return is_finite or plan.algorithm in winograd.TILES
+            words = one, other + far, target, *(more or (0,)), slots
+            return found.run_at(words, keeper) is not False or plan.algorithm in winograd.TILES
 
         kept = getattr(found, "kept", None)
-        return None if kept is None else (launch, own.slots_of(y.shape[1]), kept)
+        return None if kept is None else (launch, ending.slots_of(y.shape[1]), kept)
 
 
 def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Array | None, often: bool) -> Runs | None:
@@ -513,9 +521,10 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_lig
         return "its sums lie apart"
     axes = tuple(phases(axis)[0][2] for axis in plan.axes) if number == 1 else plan.axes
     sizes = result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups
-    if _takes_tiles(plan, axes, *sizes, result, back=number > 1):
-        return TILES_APART
     work = prod(operands[0].shape) * prod(w.shape[1:]) // number
+    if _takes_tiles(plan, axes, *sizes, result, back=number > 1):
+        worth = work >= CONTRACTION_COMPILED or plan.algorithm != "auto"
+        return "" if is_light and number == 1 and worth else TILES_APART
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, last, result)
 
 

@@ -1,7 +1,7 @@
-"""Convolutions of thin groups where channels come last, of arrays where they lie: what codegen/cpu/channels.py is told.
+"""Convolutions of thin groups, channels last, on arrays where they lie: the arguments of codegen/cpu/channels.py.
 
-x, w and y are as in `contraction`. Parts of images and of their rows are calls; of the gradient of weights each has
-sums of its own.
+x, w and y are as in `contraction`. Each call takes a part of the images and of their rows; for the gradient of weights
+each part has sums of its own.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .panels import matrix, offsets
 from .planes import SLOWER, SPEED
 from .windows import Axes, Axis, volume
 
-# The most channels of a group, elements of a row of the window times these, and outputs of a block.
+# The most channels of a group, elements of a window's row times these channels, and outputs of a block.
 WIDEST, LONGEST, BLOCK = 8, 64, 8
 
-# The most sums of a gradient in registers: of 32 bytes, of 64.
+# The most sums of a gradient in registers: of 32 bytes, of 64 bytes.
 MOST_SUMS = 12, 24
 
-# How many bytes ahead arrays are fetched: so few that they are still in the nearest cache when they are read; outputs
-# of a row whose products are added up before the next channels are.
+# How many bytes ahead arrays are prefetched: few enough to stay in the nearest cache until they are read; outputs of a
+# row that the gradient sums up before it goes on to the next channels.
 FETCHED_AHEAD, SEGMENT = 4096, 32
 
 
 class Rows(NamedTuple):
-    """Where rows lie: tables as the kernels are told them, how many rows of outputs there are, the most rows of the
-    window that count for one, and how many of these are fetched for later.
+    """Where rows lie: the kernels' tables x.rows, w.rows, firsts and y.rows, how many rows of outputs there are, the
+    most rows of the window that count for one of them, and how many rows of the window are prefetched.
     """
 
     tables: list[Array]
@@ -51,11 +51,11 @@ class Rows(NamedTuple):
 def channels_of(
     x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, *, back: bool = False, often: bool = False
 ) -> Launches | None:
-    """Return what writes the sums over windows times weights, plus a bias (groups, outputs), into y: it runs on arrays
-    x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
+    """Return launches that write the sums over windows times weights, plus a bias (groups, outputs), into y. They run
+    on arrays x, w, y and bias that lie like these, and hold none of them. None where these kernels do not apply.
 
-    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). It is
-    where groups are thin, channels of x and y the nearest to each other, and the work is worth compiling, or comes
+    back: whether to go back instead, from outputs x to inputs y, with w (groups, channels, outputs, *window). The
+    kernels apply where groups are thin, the channels of x and y are adjacent, and the work is worth compiling, or comes
     often.
     """
     thin, given = _thin(x, w, y, axes, back), [one for one in (w, bias) if one is not None]
@@ -78,7 +78,7 @@ class _Channels(NamedTuple):
     images: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out weights and biases, and the convolution."""
+        """Return the launches that lay out weights and biases, and convolve."""
         w, sweep, dtype = self.w, self.sweep, self.w.dtype
         wide = prod(w.shape[:2])
         terms = np.add.outer(offsets(w.shape[3:], w.steps[3:]), np.arange(w.shape[2]) * w.steps[2]).ravel()
@@ -97,8 +97,8 @@ class _Channels(NamedTuple):
 
 
 def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> ChannelSums | None:
-    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
-    arrays x, w and y that lie like these. None where it is not for such.
+    """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
+    and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
     """
     group, machine = w.shape[1], host()
     if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
@@ -117,10 +117,10 @@ def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = F
 
 
 class ChannelSums:
-    """A gradient of weights, of so many images; shape: (*window, channels, groups, outputs).
+    """A gradient of weights over so many images; shape: (*window, channels, groups, outputs).
 
-    Parts of images and rows have sums of their own, whatever the number of threads, which are added in order. (Threads
-    that shared the channels read every line of memory but a part of it: two took 1.0 to 3.1 times as long as one.)
+    Parts of images and rows have sums of their own, whatever the number of threads; they are added in order. (Threads
+    that shared channels instead used only a part of each line they read: two took 1.0 to 3.1 times as long as one.)
     """
 
     def __init__(self, thin: Thin, sweep: Sweep, images: int, shape: Shape, seconds: float) -> None:
@@ -147,7 +147,7 @@ def _seconds(x: Array, y: Array, axes: Axes) -> float:
 
 
 def _parts(images: int, rows: int, number: int) -> list[tuple[range, range]]:
-    """Return about so many parts of images, or of their rows where these are fewer."""
+    """Return about so many parts of the images, or of their rows too if there are fewer images."""
     step = -(-rows * images // number)
     return [*product(_cut(range(images), -(-step // rows)), _cut(range(rows), min(step, rows)))]
 
@@ -157,10 +157,10 @@ def _cut(whole: range, step: int) -> Iterator[range]:
 
 
 class Sweep(NamedTuple):
-    """What a kernel is told besides where arrays begin, and which part of them it goes over.
+    """The arguments of a kernel except for addresses and the part of the arrays that it goes over.
 
-    item: bytes of a number. near: band and chunk. columns: positions, size, start, x.step, y.step. blocks: and what
-    follows it. images: elements of one in x and y.
+    item: bytes of a number. near: band and chunk. columns: positions, size, start, x.step, y.step. blocks: that,
+    fetched, x.ahead and y.ahead. images: elements of one image in x and y.
     """
 
     item: int
@@ -173,7 +173,7 @@ class Sweep(NamedTuple):
     def told(
         self, sheet: Sheet, w: Word, bias: Word, wide: int, parts: Iterable[tuple[range, range]], apart: int = 0
     ) -> list[tuple[Word, ...]]:
-        """Return the words for parts of images and of rows of outputs, whose weights begin so many bytes apart."""
+        """Return the words of calls for parts of images and rows. apart: bytes between the weights of parts."""
         calls = []
         of_x, of_w, *by_row = (sheet.keep(table) for table in self.rows.tables)
         for n, (images, rows) in enumerate(parts):
@@ -186,7 +186,7 @@ class Sweep(NamedTuple):
 
 
 def _is_thin(w: Array) -> bool:
-    """Return whether there are groups of few channels, a power of two, and as many outputs."""
+    """Return whether there are several groups of few channels, a power of two, and as many outputs."""
     groups, outputs, channels = w.shape[:3]
     return bool(groups > 1 and outputs == channels <= WIDEST and not channels & (channels - 1) and channels)
 
@@ -209,9 +209,9 @@ def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
 
 @lru_cache(256)
 def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | None:
-    """Return the form for windows along a row, whose blocks fit it best; None where outputs are in no window.
+    """Return the form for windows along a row, with the best size of block; None where outputs are in no window.
 
-    Each block costs as much as another output.
+    The overhead of a block counts as one more output.
     """
     step = axis.stride if back else 1
     length = axis.size if back else axis.out
@@ -242,7 +242,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
     item = 4 if thin.char == "f" else 8
     rows = rows_under(axes[:-1], of_x[1:-1], of_y[1:-1], of_row, back)
     lengths = (axis.size, axis.out, 0) if back else (axis.out, axis.size, -axis.low)
-    near = rows.number, channels  # in the order that memory has, where much is read
+    near = rows.number, channels  # in memory order, where much is read
     if not thin.fetches:
         near = _near(channels, rows.most, lengths[1], item, thin.lanes * item)
     ahead = [max(FETCHED_AHEAD // (step * item), 1) * step for step in (of_x[-1], of_y[-1])]
@@ -251,7 +251,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
 
 
 def _near(channels: int, tall: int, length: int, item: int, register: int) -> tuple[int, int]:
-    """Return how many rows of outputs are made at a time, and of how many channels: whole lines of memory."""
+    """Return how many rows of outputs, and channels of these, are computed at a time: whole cache lines."""
     unit = 64 // item
     most = max(CHANNELS_NEAR[register == 64] // (tall * length * 64), 1) * unit
     return max(CHANNELS_BAND // (length * channels * item), 1), even(channels, most, unit)
@@ -259,10 +259,10 @@ def _near(channels: int, tall: int, length: int, item: int, register: int) -> tu
 
 @lru_cache(256)
 def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Rows:
-    """Return where rows lie; axes: all but the last; row: weights from one row of the window to the next."""
+    """Return where rows lie. axes: all but the last; row: weights from one row of the window to the next."""
     firsts, xs, ws = [0], list[int](), list[int]()
     windows = list(enumerate(product(*(range(axis.kernel) for axis in axes))))
-    windows = windows[::-1] if back else windows  # the row that nobody has read yet is the last
+    windows = windows[::-1] if back else windows  # the input row not read before comes last
     places = product(*(range(axis.size if back else axis.out) for axis in axes))
     ys = [sum(n * step for n, step in zip(place, of_y, strict=True)) for place in places]
     for place in product(*(range(axis.size if back else axis.out) for axis in axes)):
@@ -278,7 +278,7 @@ def rows_under(axes: Axes, of_x: Shape, of_y: Shape, row: int, back: bool) -> Ro
 def _reached(
     axes: Axes, place: Shape, windows: list[tuple[int, Shape]], of_x: Shape, back: bool
 ) -> Iterator[tuple[int, int]]:
-    """Yield the rows of a window that count for a row of y: their numbers, and where those of x are that they meet."""
+    """Yield the number of each row of a window that counts for a row of y, and the offset of its row of x."""
     for number, element in windows:
         far = 0
         for axis, n, k, step in zip(axes, place, element, of_x, strict=True):

@@ -6,9 +6,9 @@ All arrays are NumPy's, views of any strides, with axes in this order:
     w  (groups, outputs of a group, channels in a group, *window lengths)
     y  (batch, groups, outputs of a group, *output lengths)
 
-Tiles depend only on shapes, strides and the workspace, and every element of y is computed by one product in one thread,
-so that results do not depend on the number of threads. Columns have the layout of y: if its channels are last, a window
-is a row. Within a window the channels come first or last as in x, so that copies follow the memory.
+Tiles depend only on shapes, strides and the workspace, and one thread computes each element of y by one product, so
+that results do not depend on the number of threads. Columns have the layout of y: if its channels are last, a window is
+a row. Within a window the channels come first or last as in x, so that copies go along memory.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ from .windows import Axes, batched, follows, kernels, outs, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# Smaller tiles would stay in the cache of a core, but each costs a tenth of a millisecond of Python; and a product of
-# fewer than so many positions wastes its time.
+# Bytes of a tile: smaller tiles would stay in the cache of a core, but each costs a tenth of a millisecond of Python;
+# and positions of a tile: products of fewer are slow.
 TILE_BYTES, TILE_POSITIONS = 1 << 22, 192
 
-# Work of so many products is cut into several tiles, whatever the number of threads, unless they would be smaller.
+# More than WORTH_SHARING multiplications are cut into TILES tiles, whatever the number of threads, if these have
+# FEWEST_POSITIONS.
 TILES, FEWEST_POSITIONS, WORTH_SHARING = 4, 64, 1 << 20
 
-# Sums of a weight gradient run in at most so many lanes, whatever the number of threads.
+# The most lanes in which a weight gradient is summed, whatever the number of threads.
 LANES = 8
 
-# Weight gradients of float32 with so few multiplications are added up in float64, which takes them no longer.
+# Weight gradients of float32 with so few multiplications are summed in float64, which takes no longer then.
 FEW = 1 << 23
 
 _ALIGNED = 64
@@ -85,7 +86,7 @@ class Tiles:
     """One contraction, cut into tiles.
 
     dtype: of the products. rows: whether a window is a row of its matrix. channels_last: whether the channels come last
-    in a window. fixed: bytes of scratch besides those of the tiles. each: bytes of scratch of one tile.
+    in a window. fixed: bytes of scratch memory besides those of the tiles. each: bytes of scratch memory of one tile.
     """
 
     def __init__(self, function: str, x: Array, y: Array, axes: Axes, dtype: Any, budget: int, fixed: int = 0) -> None:
@@ -117,7 +118,7 @@ class Tiles:
     # -- how large
 
     def _fitting(self, function: str) -> Sizes:
-        """Return the lengths of tiles that a quarter of the workspace holds, or else all of it."""
+        """Return the lengths of tiles that fit a quarter of the workspace, or else, for single positions, all of it."""
         images, groups = self.x.shape[0], self.x.shape[1]
         everything = images * groups * prod(outs(self.axes))
         spread = everything
@@ -148,7 +149,7 @@ class Tiles:
         return Sizes(batch, groups, tuple(reversed(box)))
 
     def _bytes(self, sizes: Sizes) -> int:
-        """Return the most scratch that a tile takes: columns, padded input and product."""
+        """Return the most scratch memory that a tile takes: columns, padded input and product."""
         channels, columns = self.x.shape[2], sizes.positions * self.inner
         padded = sizes.batch * channels * prod(self._reach(sizes.box))
         counts = (columns, padded, sizes.positions * self.y.shape[2])
@@ -156,7 +157,7 @@ class Tiles:
         return sum(rounded(sizes.groups * (count * self.dtype.itemsize + aligning)) for count in counts)
 
     def _reach(self, box: Shape) -> Shape:
-        """Return how many input positions the windows of a box spread over."""
+        """Return how many input positions the windows of a box cover, along each axis."""
         return tuple((n - 1) * axis.stride + axis.span for n, axis in zip(box, self.axes, strict=True))
 
     # -- matrices
@@ -204,7 +205,7 @@ class Tiles:
         return as_strided(x, shape, (*x.strides[:3], *steps, *within), writeable=False)
 
     def _padded(self, x: Array, starts: list[int], stops: list[int], scratch: Scratch) -> Array:
-        """Return a part of the input with zeros for what lies outside, in the order of axes that x has."""
+        """Return a part of the input with zeros outside it, with its axes in the same order in memory as those of x."""
         lengths = tuple(stop - start for start, stop in zip(starts, stops, strict=True))
         if self.channels_last:
             order = (0, *range(3, x.ndim), 1, 2)
@@ -236,7 +237,7 @@ class Tiles:
     # -- running
 
     def run(self, work: Callable[[Scratch, Iterator[Any]], None], items: list[Any], workers: int) -> None:
-        """Share items among threads, each with scratch of its own."""
+        """Share items among threads, each with its own scratch memory."""
         left = iter(items)
 
         def one() -> None:
@@ -255,16 +256,16 @@ def empty(shape: Shape, dtype: DType, like: Array) -> Array:
 
 
 def zeros(shape: Shape, dtype: DType) -> Array:
-    """Return zeros in reused memory aligned to a register: registers of unaligned memory cross lines of the caches."""
+    """Return zeros in reused memory aligned to a register: unaligned registers would cross cache lines."""
     found: Array = np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
     found.fill(0)
     return found
 
 
 def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, result_last: bool) -> Array:
-    """Return an unset batch to be computed from another one, x, with the memory layout of `result_strides`.
+    """Return an unset batch for a result computed from a batch x, with the memory layout of `result_strides`.
 
-    last, result_last: whether channels are the last axis of x, of the result.
+    last, result_last: whether channels are the last axis of x, and of the result.
     """
     if not follows(x.shape, x.strides, last, result_last):
         return empty(batched(x.shape[0], channels, lengths, result_last), dtype, x)
@@ -273,14 +274,14 @@ def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, 
 
 
 class Scratch:
-    """Memory of one thread, handed out from its beginning for each tile."""
+    """Scratch memory of one thread, handed out from its beginning for each tile."""
 
     def __init__(self, nbytes: int) -> None:
         self._memory = CPU.allocate(nbytes)
         self._used = 0
 
     def clear(self) -> None:
-        """Take back all memory, as another tile begins."""
+        """Take back all memory, for the next tile."""
         self._used = 0
 
     def array(self, shape: Shape, dtype: Any) -> Array:
@@ -301,14 +302,14 @@ def readable(x: Array, dtype: Any) -> bool:
 
 
 def pays(native: Array, multiplications: int, often: bool) -> bool:
-    """Return whether this much work is worth generated code; work that comes often always is."""
+    """Return whether so many multiplications are worth generated code; those that come often always are."""
     return worth_compiling(native, native.dtype, max(multiplications, often * CONTRACTION_COMPILED))
 
 
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:
     """Return the result of a function of NumPy arrays as a tensor, under the settings in force here.
 
-    It holds no arrays, so that a captured function can have it as a step.
+    The function holds no arrays, so that it can be a step of a captured function.
     """
     device = common_device(function, tensors)
     capture = watching() if watchers else None
@@ -327,7 +328,7 @@ def rounded(nbytes: int) -> int:
 
 
 def even(length: int, most: int, block: int = 1) -> int:
-    """Return the length of roughly equal parts of at most `most`, a number of blocks if there are several parts."""
+    """Return the length of roughly equal parts of at most `most`, a multiple of `block` if there are several parts."""
     if length <= most:
         return max(length, 1)
     parts = -(-length // max(most // block * block, block))
@@ -339,7 +340,7 @@ def _cuts(length: int, step: int) -> list[slice]:
 
 
 def _seen_as(array: Array, shape: Shape) -> Array | None:
-    """Return an array as a stack of matrices that BLAS takes where they lie, None where they would be copied."""
+    """Return an array as a stack of matrices that BLAS reads in place, None where they would have to be copied."""
     try:
         seen = np.reshape(array, shape, copy=False)
     except ValueError:
@@ -377,7 +378,7 @@ def store(target: Array, found: Array) -> None:
 def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
     """Write the sums over windows times weights, plus a bias (groups, outputs), into y.
 
-    Raises ValueError if a single output takes more scratch than `budget` bytes.
+    Raises ValueError if a single output takes more scratch memory than `budget` bytes.
     """
     if not y.size:
         return
@@ -412,13 +413,13 @@ def contract(function: str, x: Array, w: Array, y: Array, bias: Array | None, ax
 
 
 def _beside(bias: Array, rank: int, rows: bool) -> Array:
-    """Return a bias (groups, outputs) with the axes that Tiles.outputs has between or after them."""
+    """Return a bias (groups, outputs) with the axes that Tiles.outputs has between or after these."""
     between = (1,) * (1 + rank)
     return bias.reshape(bias.shape[0], *((*between, -1) if rows else (-1, *between)))
 
 
 def _weight_scratch(x: Array, w: Array, dtype: Any) -> int:
-    """Return the bytes of a copy of the weights, where their matrices are none of w's memory."""
+    """Return the bytes of a copy of the weights, 0 where their matrices are views of w."""
     matrices = np.moveaxis(w, 2, -1) if channels_last(x) else w
     seen = w.dtype == dtype and _seen_as(matrices, (*w.shape[:2], prod(w.shape[2:]))) is not None
     return 0 if seen else rounded(w.size * dtype.itemsize)
@@ -473,7 +474,7 @@ def contract_weights(function: str, x: Array, y: Array, w: Array, axes: Axes, bu
 
 
 def _given(tiles: Tiles, tile: Tile, scratch: Scratch) -> Array:
-    """Return a tile of y as matrices transposed."""
+    """Return a tile of y as transposed matrices."""
     part = tiles.outputs(tile)
     found = tiles.matrix(part)
     if found is not None:

@@ -1,6 +1,6 @@
-"""Where the largest element of each window comes from, and what goes back there, as LLVM code for one or two axes.
+"""The positions of the largest elements of windows, and adding gradients there, as LLVM code for one or two axes.
 
-Both go from window to window: the windows of small images are too few, side by side, for registers of them.
+Loops go from window to window: small images have too few windows side by side to fill registers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .windows import Axes, Axis, outs, sizes, volume
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# Elements of windows that one thread looks at per second; how much longer others take for one than for a product.
+# Elements of windows that one thread examines per second; how much longer other ways take for one than for a product.
 SPEED, SLOWER = 1e9, 1000
 
 PLACES = np.dtype(np.int32)
@@ -38,8 +38,8 @@ _COUNTS = ("images", "planes", "out.h", "out.w")
 
 
 class Form(NamedTuple):
-    """What code is made for: of each of two axes window, stride, dilation and padding before it. inside: whether all
-    elements of the windows lie inside of the input.
+    """What code is made for: window, stride, dilation and low padding of each of two axes. inside: whether all windows
+    lie inside the input.
     """
 
     char: str
@@ -51,8 +51,8 @@ class Form(NamedTuple):
 
 
 def find(x: Array, places: Array, axes: Axes) -> bool:
-    """Write into places, int32, where the first of the largest elements of each window of x is, which NaN is: over the
-    spatial axes, -1 for a window that has nothing but padding. Return whether that was done.
+    """Write into places, int32, the position, over the spatial axes, of the first of the largest elements of each
+    window of x, where NaN counts as largest; -1 for a window of nothing but padding. Return whether that was done.
 
     x, places: (batch, channels, *lengths), of any strides.
     """
@@ -70,9 +70,9 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
 
 
 def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
-    """Add the elements of g to those of x at their places, where `find` found them; return whether that was done.
+    """Add the elements of g to those of x at the places that `find` found; return whether that was done.
 
-    g, places: (batch, channels, *outputs). x: (batch, channels, *lengths), whose spatial axes are like one.
+    g, places: (batch, channels, *outputs). x: (batch, channels, *lengths); its spatial axes must be strided like one.
     """
     fits = g.dtype == x.dtype and places.dtype == PLACES and _is_worth(g, places, axes, x.dtype)
     g, places, x, axes = _flat(g), _flat(places), _flat(x), _two(axes)
@@ -84,8 +84,8 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
 
 
 def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
-    """Return what writes into `to` zeros, and the elements of g where the first of the largest elements of their
-    windows of x are; None unless windows lie side by side, rows along memory, and hold all elements.
+    """Return launches that write into `to` the elements of g, each where its window of x has the first of its largest
+    elements, and zeros elsewhere; None unless windows cover x without overlap, and rows are contiguous.
     """
     side_by_side = all(axis == Axis(axis.size, axis.out, axis.kernel, axis.kernel, 1, 0) for axis in axes)
     if not side_by_side or any(axis.out * axis.kernel != axis.size for axis in axes):
@@ -103,7 +103,7 @@ def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
 
 def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
     pays = x.size and x.ndim <= 4 and worth_compiling(x, dtype, SLOWER * places.size * volume(axes))
-    return bool(pays and x.flags.aligned and places.flags.aligned)  # which other libraries' arrays do not say
+    return bool(pays and x.flags.aligned and places.flags.aligned)  # flags that other libraries' arrays lack
 
 
 def _flat(x: Array) -> Array:
@@ -116,14 +116,14 @@ def _two(axes: Axes) -> tuple[Axis, Axis]:
 
 
 def _made(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> Launches:
-    """Return code over images, or over channels where there is one image. seconds: what one thread takes."""
+    """Return launches of code over images, or over channels if there is one image. seconds: for one thread."""
     lies = [(x.shape[:2], tuple([stride // x.itemsize for stride in x.strides]), x.itemsize) for x in arrays]
     return _launches(code, tuple(lies), tuple(out), tuple(more), seconds)
 
 
 @lru_cache(256)
 def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds: float) -> Launches:
-    """Return code for arrays that lie so."""
+    """Return launches of code for arrays that lie like this."""
     counts = lies[0][0]
     along = int(counts[0] == 1)
 
@@ -167,7 +167,7 @@ def _finding(form: Form) -> Code:
 
 
 def _looked_at(form: Form, k: int, row: str, column: str, kind: str) -> list[str]:
-    """Return the lines that load an element of a window, %v, its place, and whether it is inside."""
+    """Return the lines that load an element of a window: its value %v, its %place, and whether it is inside, %in."""
     lines = [
         f"  %line{k} = mul i64 {row}, %size.w\n  %place{k} = add i64 %line{k}, {column}",
         f"  %down{k} = mul i64 {row}, %x.row\n  %along{k} = mul i64 {column}, %x.column",
@@ -184,7 +184,7 @@ def _looked_at(form: Form, k: int, row: str, column: str, kind: str) -> list[str
 
 
 def _taken(form: Form, k: int, best: str, place: str, kind: str) -> list[str]:
-    """Return the lines that make %best and %found of those before and of an element."""
+    """Return the lines that make %best and %found of those before and the element k."""
     if not best:
         return [
             f"  %best{k} = select i1 %in{k}, {kind} %v{k}, {kind} 0.0",
@@ -227,7 +227,7 @@ def _adding(char: str) -> Code:
 
 @cache
 def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
-    """Return the code of `sending_of`: a register has windows of a row, whose lanes all find their window's largest."""
+    """Return the code of `sending_of`: a register holds windows of a row; all lanes of one find its largest."""
     form, kind, some = Registers(char, lanes, 1, 1), TYPES[char], lanes // wide
     vector, ints, mask = f"<{lanes} x {kind}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
     windows, every = [lane // wide for lane in range(lanes)], range(lanes)
@@ -268,12 +268,12 @@ def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
 
 
 def _lanes(kind: str, numbers: Sequence[int]) -> str:
-    """Return a constant register."""
+    """Return a constant vector."""
     return f"<{', '.join([f'{kind} {int(n)}' for n in numbers])}>"
 
 
 def _taken_by_lanes(k: int, best: str, place: str, vector: str, lanes: int) -> list[str]:
-    """Return the lines that make %best and %place, its number, of those before and of other elements of windows."""
+    """Return the lines that make %best, and its number %place, of those before and the element k of all windows."""
     mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
     return [
         f"  %more{k} = fcmp ult {vector} {best}, %v{k}\n  %number{k} = fcmp ord {vector} {best}, {best}",
@@ -288,7 +288,7 @@ def _steps(*names: str) -> list[str]:
 
 
 def _at(name: str, *counters: str | None) -> list[str]:
-    """Return the lines that make %name.at of a pointer and counters of images, planes, rows and columns."""
+    """Return the lines that make the pointer %name.at from counters of images, planes, rows and columns."""
     lines, offset = [], "0"
     for counter, step in zip(counters, _STEPS, strict=True):
         if counter is not None:

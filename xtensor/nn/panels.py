@@ -1,4 +1,4 @@
-"""Weights and biases laid out by machine code as the kernels of convolutions read them."""
+"""Weights and biases laid out by machine code in the order in which the kernels of convolutions read them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..codegen.cpu.turning import turning_of
 from ..run.launches import Array, Sheet, View, behind, shared
 from ..run.native import Launch, Word
 
-# Bytes of panels from which on threads share the work of laying them out; numbers of the widest register.
+# Bytes of panels from which on threads share the work of laying them out; the most lanes of a register.
 SHARED, LANES = 1 << 19, 16
 
 
 def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
-    """Return what writes weights (groups, outputs, channels, *window) to (groups, panels, elements of a window, outputs
-    of a panel), zeros for outputs that there are not. The channels of an element of the window lie side by side.
+    """Return the launch that packs weights (groups, outputs, channels, *window) as (groups, panels, elements of a
+    window, outputs of a panel), zeros for missing outputs. The channels of an element of the window lie side by side.
     """
     groups, outputs, channels = w.shape[:3]
     depth, number, form = prod(w.shape[2:]), -(-outputs // panel), form_of(w.dtype.char, outputs, outputs)
@@ -34,7 +34,7 @@ def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
     calls: list[tuple[Word, ...]]
     if panel % form.lanes == 0 and w.is_contiguous:
         code, turned = turning_of(form), np.arange(depth).reshape(-1, channels).T.ravel() * panel
-        table = sheet.keep(turned)  # where each term is in a panel
+        table = sheet.keep(turned)  # the offset of each term in a panel
         calls = [(x, table, y, n, depth, depth, panel, 0) for (x, y), n in zip(places, counts, strict=True)]
     else:
         near = w.steps[1] == 1
@@ -47,9 +47,9 @@ def panels(w: View, panel: int, sheet: Sheet, to: Word) -> Launch:
 
 
 def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) -> Launch:
-    """Return what writes elements of x to a matrix of so many columns, of which the first are there, the others zeros.
+    """Return the launch that writes elements of x to a matrix of `wide` columns, zeros in those that x lacks.
 
-    rows, own: offsets of rows, and of columns that are there, in elements.
+    rows, own: offsets of the rows, and of the columns that x has, in elements.
     """
     return gathered([(x.at, to)], x.dtype, rows, own, wide, sheet)
 
@@ -57,7 +57,7 @@ def matrix(x: View, rows: Array, own: Array, wide: int, sheet: Sheet, to: Word) 
 def gathered(
     places: Sequence[tuple[Word, Word]], dtype: DType, rows: Array, own: Array, wide: int, sheet: Sheet
 ) -> Launch:
-    """Return what does that for several operands: from where, and to where. Offsets may be OUTSIDE, which is zero."""
+    """Return the launch that does that for pairs (source, target). Offsets may be OUTSIDE, which gives zeros."""
     near, one = bool((own == np.arange(len(own))).all()), wide * dtype.itemsize
     table, at_rows = 0 if near else sheet.keep(columns(own, wide)), sheet.keep(np.ascontiguousarray(rows))
     threads = sheet.threads if len(places) * len(rows) * one > SHARED else 1
@@ -71,7 +71,7 @@ def gathered(
 
 
 def columns(own: Array, wide: int) -> Array:
-    """Return the offsets of so many columns of a matrix, of which the first are its own and the others zeros."""
+    """Return the offsets of `wide` columns of a matrix: its own ones first, then OUTSIDE for columns of zeros."""
     found: Array = np.full(wide + LANES, OUTSIDE, np.int64)
     found[: len(own)] = own
     return found
@@ -79,7 +79,7 @@ def columns(own: Array, wide: int) -> Array:
 
 @lru_cache(256)
 def offsets(counts: Shape, by: Shape) -> Array:
-    """Return the offsets of all elements of some axes, which lie so far apart, in C order."""
+    """Return the offsets of all elements of an array with these lengths and steps, in C order."""
     found: Array = np.zeros(1, np.int64)
     for count, step in zip(counts, by, strict=True):
         found = np.add.outer(found, np.arange(count) * step).ravel()

@@ -1,4 +1,4 @@
-"""Convolutions as steps that can be recorded: what follows them element by element is computed in the same kernel."""
+"""Convolutions as steps that can be recorded: element-wise steps that follow are computed in the same kernel."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ..tensor.face import Tensor
 from .contraction import Array, natively
 from .windows import follows, result_strides
 
-# Kinds of arguments whose results are remembered.
+# The most kinds of arguments whose results are remembered.
 KNOWN = 1024
 
-# Bytes of scratch that the smallest tiles need besides the weights, and columns that these may be padded by.
+# Bytes of scratch memory that the smallest tiles need besides the weights, and columns that these may be padded by.
 SMALLEST_SCRATCH, PADDED_COLUMNS = 4 << 20, 80
 
 
 class Pending:
-    """One of the functions that convolutions are made of, of native arrays and a plan.
+    """One of the functions that convolutions are made of, on native arrays and a plan.
 
-    compute: returns it, from (plan, ending, *arrays), or writes it and what follows where there is an ending. result:
-    the shape of its result, and how many multiplications that is, from (plan, the operands' shapes). channels_last:
-    whether a plan has the channels of the result last. refuses: why code does not go on with what follows, from (plan,
-    the operands' layouts, the result's, is_light: whether that is few steps). computed: what makes `compute` one of
-    arrays alone. words_there: what computes it on another device than the CPU and why, "" where nothing is to be said,
-    from (plan, the operands' layouts, the result's, the device).
+    compute: returns its result, from (plan, ending, *arrays), or, given an ending, writes that and the steps that
+    follow. result: returns the shape of the result, and the number of multiplications, from (plan, the operands'
+    shapes). channels_last: whether a plan has the channels of the result last. refuses: returns why code does not
+    compute what follows, from (plan, the operands' layouts, the result's, is_light: whether that is few steps).
+    computed: makes `compute` a function of arrays alone. words_there: returns what computes it on another device than
+    the CPU and why, "" if there is nothing to say, from (plan, the operands' layouts, the result's, the device).
     """
 
     kind = "contraction"
@@ -56,7 +56,7 @@ class Pending:
         self._expected = lru_cache(KNOWN)(partial(_expected, result))
 
     def __call__(self, operands: tuple[Tensor, ...], plan: Any) -> Tensor:
-        """Return the function's result for some tensors, pending if the steps that follow may be computed with it."""
+        """Return the function's result for some tensors, pending if steps that follow may be computed with it."""
         shape, dtype, work, is_certain = self._expected(plan, tuple([(one.shape, one.dtype) for one in operands]))
         later = None
         if is_certain and (work >= CONTRACTION_WAITS or settings().lazy == "always"):
@@ -64,7 +64,7 @@ class Pending:
         return natively(plan.function, operands, self.bound(plan)) if later is None else later
 
     def bound(self, plan: Any) -> partial[Array]:
-        """Return it as a function of native arrays only."""
+        """Return the function as one of native arrays only."""
         return self._computed(self._compute, plan, None)
 
     def kernel(self, backend: Backend) -> Callable[..., Array]:
@@ -78,7 +78,7 @@ class Pending:
         return ndim - 1 if self._channels_last(plan) else 1
 
     def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, plan: Any) -> Shape:
-        """Return the strides of its result, as in `batch_as`."""
+        """Return the strides of the result, as in `batch_as`."""
         x = operands[0]
         return result_strides(shape, itemsize, follows(x.shape, x.layout.strides, plan.x_last, plan.y_last))
 
@@ -86,20 +86,20 @@ class Pending:
         return self._refuses(plan, operands, result, is_light=is_light)
 
     def words_there(self, operands: Sequence[Meta], result: Meta, device: Device, plan: Any) -> str:
-        """Return what computes it on another device than the CPU and why, "" if there is nothing to say."""
+        """Return what computes the function on another device than the CPU and why, "" if there is nothing to say."""
         return self._words_there(plan, operands, result, device)
 
     def write(self, operands: Sequence[Array], ending: Ending, plan: Any) -> None:
         self._compute(plan, ending, *operands)
 
     def known(self, operands: Sequence[Array], ending: Ending, plan: Any) -> Any:
-        """Return what launches that again, as `Contraction.known` says."""
+        """Return what launches the computation again, as `Contraction.known` does."""
         return getattr(self.bound(plan), "known", lambda *_: None)(operands, ending)
 
 
 class Expected(NamedTuple):
-    """What a function comes to. work: its multiplications; is_certain: whether the workspace is large enough in any
-    case, so that no error is due at the call.
+    """The result that a function will have. work: its multiplications; is_certain: whether the workspace is certainly
+    large enough, so that the call need not raise an error.
     """
 
     shape: Shape
@@ -111,7 +111,7 @@ class Expected(NamedTuple):
 def _expected(
     result: Callable[[Any, Sequence[Shape]], tuple[Shape, int]], plan: Any, operands: Sequence[tuple[Shape, DType]]
 ) -> Expected:
-    """Return what a function of operands of such shapes and dtypes comes to; result: as `Pending` is told."""
+    """Return what a function's result will be for operands of such shapes and dtypes; result: as for `Pending`."""
     shapes, dtypes = zip(*operands, strict=True)
     shape, work = result(plan, shapes)
     x, w = shapes[:2]

@@ -1,8 +1,8 @@
 """Windows over planes of one channel, as LLVM code: weighted sums (depthwise convolution, sums of pools) and maxima.
 
-Registers of neighbouring outputs take the elements of their windows one by one, straight from the input: what lies
-outside is masked out of the loads. Nothing is copied. Rows of the input lie side by side, and windows are 1 or 2 apart
-along them; where that is not so, the others do it.
+Registers of neighbouring outputs take the elements of their windows one by one, straight from the input: elements
+outside it are masked out of the loads, and nothing is copied. The elements of an input row must be adjacent in memory,
+and the stride along rows 1 or 2; other arrays are left to the other kernels.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .contraction import pays, readable
 from .panels import matrix, offsets
 from .windows import Axes, Axis, phases, volume
 
-# Windows of so many elements are written out, and have their sums in registers; what one thread multiplies per second,
-# with stride 2 (with stride 1 it is up to three times that; one that is too high keeps work of 0.2 ms on one thread);
-# how much longer all else takes.
+# The most elements of a window whose code is unrolled, and of one whose sums stay in registers; multiplications of one
+# thread per second, with stride 2 (with stride 1 there are up to three times as many; too high a number keeps work of
+# 0.2 ms on one thread); how many times as long all other ways take.
 LARGEST, LARGEST_SUMS, SPEED, SLOWER = 64, 25, 1.5e10, 32
 
-# Rows between what is read and what is fetched for later: masked loads of what is not in the cache are waited for.
+# Rows from the one that is read to the one that is prefetched: masked loads wait for what is not in the cache.
 ROWS_AHEAD = 8
 
 LOWEST = "0xFFF0000000000000"
@@ -47,12 +47,12 @@ def planes_of(
     back: bool = False,
     often: bool = False,
 ) -> Launches | None:
-    """Return what writes into y the sums over windows times weights (None: 1), plus a bias, or the maxima: it runs on
-    arrays x, w, y and bias that lie like these, which it does not hold. None where it is not for such.
+    """Return launches that write the sums over windows times weights (None: 1), plus a bias, or the maxima, into y.
+    They run on arrays x, w, y and bias that lie like these, and hold none. None where these kernels do not apply.
 
     x: (batch, channels, 1, *lengths). w: (channels, outputs of a channel, 1, *window). y: (batch, channels, outputs,
-    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. It is where x
-    and y lie as it needs them and the work is worth compiling, or comes often.
+    *lengths). bias: (channels, outputs). back: whether to go back instead, from outputs x to inputs y. The kernels
+    apply where x and y lie as they need, and the work is worth compiling, or comes often.
     """
     bases, given = (x, w, y, bias), [one for one in (w, bias) if one is not None]
     if volume(axes) > LARGEST or not _fits(x, y, axes, often) or not all(readable(one, y.dtype) for one in given):
@@ -80,9 +80,9 @@ def planes_of(
 
 
 class _Rows(NamedTuple):
-    """Rows of outputs whose windows lie alike, in combs of those that have to do with each other.
+    """Rows of outputs whose windows have the same elements, in combs: sets of rows that share rows of the input.
 
-    taps: elements of a window. nothing: what stands for no bias.
+    taps: elements of a window. nothing: the value that stands for no bias.
     """
 
     code: Code
@@ -93,7 +93,7 @@ class _Rows(NamedTuple):
     nothing: float
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out weights and biases, and what goes over the planes."""
+        """Return the launches that lay out weights and biases, and go over the planes."""
         found = list[Launch]()
         weights = self._beside(self.w, self.taps, 1.0, sheet, found)
         shift = self._beside(self.bias, 1, self.nothing, sheet, found)
@@ -104,8 +104,8 @@ class _Rows(NamedTuple):
         return [*found, shared(self.code, calls, sheet.threads)]
 
     def _beside(self, own: View | None, wide: int, nothing: float, sheet: Sheet, found: list[Launch]) -> Operand:
-        """Return an operand (channels, outputs, elements) side by side, with what lays it out: nothing where there is
-        none.
+        """Return an operand (channels, outputs, elements) that is contiguous, and append the launch that lays it out to
+        `found`; where there is none, return one that holds `nothing`.
         """
         y = self.combs[0][1]
         channels, outputs = y.shape[1:3]
@@ -118,10 +118,10 @@ class _Rows(NamedTuple):
 
 
 def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> PlaneSums | None:
-    """Return what writes into w the gradient of weights, sums over places of y, of outputs, times the windows there: it
-    runs on arrays x, w and y that lie like these. None where it is not for such.
+    """Return an object that writes the gradient of weights, sums over positions of y, the outputs, times the windows
+    there, into w: it runs on arrays x, w and y that lie like these. None where these kernels do not apply.
 
-    x and y as in `planes_of`, of one output for each channel. Sums of images are added up in float64.
+    x and y as in `planes_of`, with one output for each channel. Sums of images are added up in float64.
     """
     depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
     if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes, often):
@@ -135,7 +135,7 @@ def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = Fal
 
 
 class PlaneSums:
-    """A gradient of weights. taps: elements of a window; seconds: what it takes one thread."""
+    """A gradient of weights. taps: elements of a window; seconds: an estimate for one thread."""
 
     def __init__(self, code: Code, combs: list[tuple[View, View, Axis]], taps: int, seconds: float) -> None:
         self._code, self._combs = code, combs
@@ -159,7 +159,7 @@ class PlaneSums:
 
 
 def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:
-    """Return arrays and axes with rows, of which an array of one spatial axis has one."""
+    """Return arrays and axes with two spatial axes; an array that has only one gets a single row."""
     if len(axes) == 1:
         return x[..., None, :], y[..., None, :], (Axis(1, 1, 1, 1, 1, 0), axes[0])
     return x, y, (axes[0], axes[1])
@@ -175,9 +175,9 @@ def _fits(x: Array, y: Array, axes: Axes, often: bool) -> bool:
 
 
 def _combs(axis: Axis) -> Iterator[tuple[slice, slice, Axis]]:
-    """Yield rows of the input, the outputs' rows whose windows they are in, and how these lie over them, undilated.
+    """Yield rows of the input, the rows of outputs whose windows they are in, and the axis between the two, undilated.
 
-    Without dilation they are all rows; with it, rows so far apart have nothing to do with the others.
+    Without dilation a single comb has all rows; with dilation, only rows a fixed distance apart share windows.
     """
     common = gcd(axis.stride, axis.dilation)
     step = axis.dilation // common
@@ -203,7 +203,7 @@ def _planes(a: View) -> Operand:
 
 
 def _calls(operands: tuple[Operand, ...], x: View, y: View, high: Axis, threads: int) -> Iterator[tuple[Word, ...]]:
-    """Yield what the code is told: all images and channels, or as many as leave threads enough to do.
+    """Yield the words of each call: for all images and channels, or as many as leave all threads enough to do.
 
     x: (batch, channels, rows, columns). y: (batch, channels, outputs, rows, columns).
     """
@@ -225,12 +225,12 @@ _NUMBERS = (
 )
 
 
-# Elements of a window along a row: how far each lies from its output's place times the stride, and its number.
+# Elements of a window along a row: the offset of each from its output's position times the stride, and its number.
 Way = tuple[tuple[int, int], ...]
 
 
 def way_of(elements: slice, axis: Axis) -> Way:
-    """Return how some elements of a window lie along an axis that has as many."""
+    """Return the way of some elements of a window, along an axis whose window consists of just these."""
     first, step = elements.start or 0, elements.step or 1
     return tuple((j * axis.dilation - axis.low, first + j * step) for j in range(axis.kernel))
 
@@ -238,9 +238,9 @@ def way_of(elements: slice, axis: Axis) -> Way:
 class Form(NamedTuple):
     """What code is made for: windows and where they lie.
 
-    window: its rows, and the elements of one. ways: outputs next to each other in a row, whose windows are different
-    elements. registers: of each of those outputs at a time. alone: the lengths of rows of outputs and inputs, where the
-    registers hold a whole row; else None.
+    window: its rows, and the elements of one. stride: of rows, and along them. ways: of neighbouring outputs in a row,
+    whose windows have different elements. registers: of each of those outputs at a time. alone: lengths of rows of
+    outputs and of inputs if the registers hold a whole row, else None.
     """
 
     char: str
@@ -254,12 +254,12 @@ class Form(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """How many rows of outputs are under way at a time."""
+        """How many rows of outputs are being computed at a time."""
         return -(-self.window[0] // self.stride[0])
 
     @property
     def together(self) -> int:
-        """The registers of outputs at a time."""
+        """The registers of outputs at a time, of all ways."""
         return self.registers * len(self.ways)
 
 
@@ -267,11 +267,11 @@ class Form(NamedTuple):
 def form_of(
     dtype: DType, high: Axis, ways: tuple[Way, ...], kernel: int, stride: int, lengths: tuple[int, int], largest: bool
 ) -> Form:
-    """Return the form: as many sums at a time as there are registers for. lengths: of rows of outputs and inputs."""
+    """Return the form: as many sums at a time as there are registers. lengths: of rows of outputs and inputs."""
     machine = the_host()
     lanes, out = machine.vector_bytes // dtype.itemsize, -(-lengths[0] // len(ways))
-    # Of rows in several blocks, registers between two of them are read twice, and all masked; that takes longer than to
-    # keep sums in the nearest cache, where there are few registers.
+    # Where rows take several blocks, registers at their borders are read twice, and all are masked; where there are few
+    # registers, that takes longer than keeping sums in the nearest cache.
     sums, most = (16, 4) if machine.vector_bytes == 64 else (24, 8)
     most = min(most, max(sums // (-(-high.kernel // high.stride) * len(ways)), 1))
     needed = -(-out // lanes)
@@ -288,9 +288,9 @@ def _code(text: type[_Text], form: Form) -> Code:
 class _Text:
     """The text of the code of a form.
 
-    The rows of the input come once each and are added to all rows of outputs whose windows they are in, the sums of
-    which wait in registers. A row is loaded where outputs lie in theirs; what lies beside that is put together from two
-    registers: of loads a few elements apart most would cross the lines of the cache, which takes twice the time.
+    Each row of the input is read once and added to all rows of outputs whose windows contain it; their sums stay in
+    registers. Loads begin at the place of a register of outputs; an element further on is joined from two registers:
+    most loads at an offset of a few elements would cross cache lines, which takes twice the time.
     """
 
     def __init__(self, form: Form) -> None:
@@ -301,10 +301,10 @@ class _Text:
         self.nothing = f"splat ({self.kind} {LOWEST})" if form.largest else "zeroinitializer"
         self.block = "row"
         self.lines: list[str] = []
-        self.made: set[str] = set()  # values written so far in this row of the input
-        self.loaded: set[int] = set()  # the registers of a row
+        self.made: set[str] = set()  # values defined so far for this row of the input
+        self.loaded: set[int] = set()  # the registers of a row that are loaded
         registers = range(form.together)
-        # By how many rows of outputs have begun since, and by register.
+        # By the number of rows of outputs that have begun since, and by register.
         self.sums = {(m, v): f"%sum{m}.{v}" if m else "%bias.all" for m in range(form.waiting) for v in registers}
 
     def module(self) -> str:
@@ -332,7 +332,7 @@ class _Text:
         return "\n".join(lines)
 
     def _begin(self) -> list[str]:
-        """Return what comes before a plane's blocks of columns."""
+        """Return the text before the loop over the blocks of columns of a plane."""
         return [
             f"declare {self.vector} @llvm.fma.{self.suffix}({self.vector}, {self.vector}, {self.vector})",
             f"declare {self.vector} @llvm.masked.load.{self.suffix}.p0(ptr, i32, {self.truth}, {self.vector})",
@@ -349,7 +349,7 @@ class _Text:
         ]
 
     def _block(self, kept: Iterable[str]) -> list[str]:
-        """Return what a block of columns begins with, and its loop over rows. kept: what goes from row to row."""
+        """Return the beginning of a block of columns and its loop over rows. kept: values carried from row to row."""
         form = self.form
         return [
             *("  %left = sub i64 %out.w, %v", *self._spread("left", "left")),
@@ -383,7 +383,7 @@ class _Text:
         return "<" + ", ".join(f"i32 {first + step * lane}" for lane in range(self.form.lanes)) + ">"
 
     def _spread(self, name: str, of: str) -> list[str]:
-        """Make %name.all of a number of 64 bits."""
+        """Return the lines that spread a number of 64 bits, as 32 bits, over a vector %name.all."""
         return [
             f"  %{name}.small = trunc i64 %{of} to i32",
             *splat(name, "i32", self.ints, self.form.lanes, f"{name}.small"),
@@ -397,14 +397,14 @@ class _Text:
             yield from splat(f"tap{tap}", self.kind, self.vector, self.form.lanes)
 
     def _lanes_of(self, register: int, of: int) -> str:
-        """Return which elements of a register of outputs (0) or inputs (1) there are: a name, or what is known."""
+        """Return the mask of the lanes of a register of outputs (0) or inputs (1) that exist: a name or a constant."""
         if self.form.alone is None:
             return f"%{('mask', 'mine')[of]}{register}"
         count = self.form.alone[of] - register * self.form.lanes
         return "<" + ", ".join(f"i1 {str(lane < count).lower()}" for lane in range(self.form.lanes)) + ">"
 
     def _masks(self) -> Iterator[str]:
-        """Yield the lines that say which elements of registers there are in a block."""
+        """Yield the lines that make the masks of a block's registers."""
         for v in range(self.form.together):
             yield f"  %mask{v} = icmp slt {self.ints} {self._counting(v * self.form.lanes)}, %left.all"
         for part in sorted(self.loaded):
@@ -412,7 +412,7 @@ class _Text:
             yield f"  %mine{part} = icmp ult {self.ints} %at{part}, %size.all"
 
     def _over(self, u: int) -> None:
-        """Write what a row of the input does for the rows of outputs that are under way."""
+        """Write what adds a row of the input to the sums of all rows of outputs being computed."""
         old = dict(self.sums)
         self.lines += [
             f"  %r{u} = add i64 %r, {u}\n  %inside{u} = icmp ult i64 %r{u}, %size.h",
@@ -432,13 +432,13 @@ class _Text:
         self.block = f"past{u}"
 
     def _fetch(self, name: str, count: int) -> None:
-        """Write what has registers of a row fetched for later."""
+        """Write the prefetches of so many registers of a row."""
         for part in range(count):
             self.lines.append(f"  {name}.{part} = getelementptr {self.kind}, ptr {name}, i64 {part * self.form.lanes}")
             self.lines.append(f"  call void @llvm.prefetch.p0(ptr {name}.{part}, i32 0, i32 3, i32 1)")
 
     def _take_row(self, u: int) -> str:
-        """Write what adds a row to the sums; return the block where that ends."""
+        """Write what adds a row to the sums; return the block in which that ends."""
         form = self.form
         for number in range(form.together):
             v, way = divmod(number, len(form.ways))
@@ -450,7 +450,7 @@ class _Text:
         return f"in{u}"
 
     def _beside(self, u: int, v: int, column: int) -> str:
-        """Return the elements of a row that lie so far from a register of outputs."""
+        """Return the elements of a row at the offset `column` from those of a register of outputs."""
         apart, phase = divmod(column, self.form.stride[1])
         further, first = divmod(apart, self.form.lanes)
         low = self._register(u, v + further, phase)
@@ -460,14 +460,14 @@ class _Text:
         return self._joined(f"%x{u}.{v}.{column}", low, high, first, 1)
 
     def _register(self, u: int, number: int, phase: int) -> str:
-        """Return a register of a row; of every second element where windows are two apart."""
+        """Return a register of a row: of every second element where the stride is 2."""
         if self.form.stride[1] == 1:
             return self._loaded(u, number)
         low, high = self._loaded(u, 2 * number), self._loaded(u, 2 * number + 1)
         return self._joined(f"%x{u}.{number}.of{phase}", low, high, phase, 2)
 
     def _joined(self, name: str, low: str, high: str, first: int, step: int) -> str:
-        """Return elements of two registers, from a first one on."""
+        """Return elements of two registers joined, from the element `first` on."""
         if low == high == self.nothing:
             return low
         if name not in self.made:
@@ -522,7 +522,7 @@ class _Text:
                 yield from self._store_first(self.form.alone[0] - v * self.form.lanes, value, f"%to{v}")
 
     def _store_first(self, count: int, value: str, to: str) -> Iterator[str]:
-        """Yield plain stores of the first lanes of a register: a masked one takes longer than several of these."""
+        """Yield plain stores of the first lanes of a register: a masked store takes longer than several of these."""
         begin, kind, count = 0, self.kind, min(count, self.form.lanes)
         while begin < count:
             wide = 1 << (count - begin).bit_length() - 1
@@ -534,7 +534,7 @@ class _Text:
             begin += wide
 
     def _take_turns(self, values: list[str]) -> Iterator[str]:
-        """Yield what makes registers whose elements lie next to each other of pairs whose elements take turns."""
+        """Yield the lines that interleave pairs of registers, so that neighbouring outputs lie next to each other."""
         lanes = self.form.lanes
         for v in range(len(values)):
             pair = f"{self.vector} {values[v // 2 * 2]}, {self.vector} {values[v // 2 * 2 + 1]}"
@@ -544,10 +544,10 @@ class _Text:
 
 
 class _Sums(_Text):
-    """The text of the gradient of weights: the outputs that are under way are given, and sums are of the window.
+    """The text of the gradient of weights: rows of outputs are given, and sums are of the elements of the window.
 
-    Lanes of outputs that are not there are left out of the sums, as are rows: what they would be multiplied with may
-    be infinite. Of a plane, sums of columns are added in the end.
+    Lanes and rows of outputs that do not exist are left out of the sums: their factors in the input may be infinite.
+    The lanes of each sum are added up at the end of a plane.
     """
 
     def __init__(self, form: Form) -> None:
@@ -580,7 +580,7 @@ class _Sums(_Text):
         return "\n".join(lines)
 
     def _given_row(self) -> None:
-        """Write the loads of a row of outputs, and which of those under way there are."""
+        """Write the loads of a row of outputs, and which of the rows being computed exist."""
         self.lines += [
             "  %h.last = sub i64 %out.h, 1\n  %h = call i64 @llvm.smin.i64(i64 %turn, i64 %h.last)",
             "  %g.row = mul i64 %h, %y.row\n  %g.far = add i64 %g.row, %v",
@@ -626,7 +626,7 @@ class _Sums(_Text):
         self.sums[tap, 0] = f"%new{name}"
 
     def _add_across(self, tap: int) -> Iterator[str]:
-        """Yield what adds up the columns of a sum, and stores that."""
+        """Yield what adds up the lanes of a sum, and stores the result."""
         reduce = f"@llvm.vector.reduce.fadd.{self.suffix}({self.kind} 0.0, {self.vector} {self.sums[tap, 0]})"
         yield f"  %whole{tap} = call reassoc {self.kind} {reduce}"
         yield f"  %y{tap} = getelementptr {self.kind}, ptr %y, i64 {tap}"

@@ -1,10 +1,10 @@
-"""Gradients of many weights, as products of matrices: what codegen/cpu/gemm.py is told.
+"""Gradients of many weights, as products of matrices: the tables and words of the kernel in codegen/cpu/gemm.py.
 
-x, w and y are as in `contraction`. The terms of the sums are positions. Where channels come last, outputs are the rows
-of the product, and elements of the window its columns. Where they come first, it is the other way round, for outputs
-are packed faster than windows; of windows of one element, the fewer of both are packed. The input is read in place,
-or copied with zeros around it; with a stride, where channels come first, positions of one residue lie together in the
-copy.
+x, w and y are as in `contraction`. The sums run over positions. Where channels come last, outputs are the rows of the
+product, and elements of the window its columns. Where they come first, it is the other way round, as outputs are packed
+faster than windows; if the window is a single element, the smaller of both is packed. The input is read in place, or
+copied with zeros around it; with a stride, where channels come first, positions with the same residue modulo the stride
+lie together in the copy.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .contraction import Array, even, pays, readable, rounded, summing_dtype
 from .panels import gathered, offsets
 from .windows import Axes, Axis, outs, volume
 
-# Terms of a product: of whole images, as many as make so many, or of some rows of one.
+# Terms of a product: it sums over as many whole images, or rows of one image, as have about so many positions.
 TERMS = 1 << 11
 
 
 class WindowPlaces(NamedTuple):
-    """Where windows lie along an axis of what is read. sources: the position of the input at each place of that.
-    elements: the places of a window's. step: from a window to the next.
+    """Where windows lie along an axis of the array that is read. sources: the input position at each place of that
+    axis. elements: the place of each element of the first window. step: places from one window to the next.
     """
 
     sources: Array
@@ -55,13 +55,13 @@ def _window_places(axis: Axis, last: bool) -> WindowPlaces:
     return WindowPlaces(sources, number * length + further, 1)
 
 
-# A group, and panels of rows or columns; what makes the words of a product.
+# A group, and a range of panels of rows or columns; a function that returns the words of a product.
 Part = tuple[int, range]
 Words = Callable[..., tuple[Word, ...]]
 
 
 class Block(NamedTuple):
-    """Positions whose terms one product has: so many of some images, and so many rows of each."""
+    """The positions that one product sums over: so many images from a first one on, and so many rows of each."""
 
     first: int
     images: int
@@ -70,8 +70,8 @@ class Block(NamedTuple):
 
 
 class Input(NamedTuple):
-    """The input, as windows are read from it: where it begins, and elements from one image, group, channel, and window
-    along each axis to the next; offsets of a window's elements.
+    """The input, as windows are read from it: its address; strides, in elements, of images, groups, channels, and
+    windows along each axis; offsets of a window's elements.
     """
 
     at: Place
@@ -83,7 +83,7 @@ class Input(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The operands of products: the input, panels that are packed beforehand, sums, and room for each thread."""
+    """The operands of products: the input, panels packed beforehand, sums, and scratch memory of each thread."""
 
     given: Input
     packed: Word
@@ -92,10 +92,10 @@ class Room(NamedTuple):
 
 
 def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> Launches | None:
-    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
-    arrays x, w and y that lie like these. None where it is not for such.
+    """Return launches that write the gradient of weights, sums over positions of y times the windows there, into w, and
+    run on arrays x, w and y that lie like these. None where products do not apply.
 
-    Each sum is made by one thread, in order. budget: bytes of scratch.
+    Each sum is computed by one thread, in order. budget: bytes of scratch memory.
     """
     work = y.size * prod(w.shape[2:])
     if not x.size or not work or not pays(y, work, often) or host() is None:
@@ -110,23 +110,23 @@ def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, of
 
 
 def are_many(w: Array, y: Array) -> bool:
-    """Return whether weights are so many that products make their gradient faster than strips do."""
+    """Return whether there are so many weights that products compute their gradient faster than strips do."""
     machine = host()
     last = y.strides[2] == y.itemsize
     return machine is not None and bool(w[0].nbytes > WEIGHT_BYTES[machine.vector_bytes == 64][last])
 
 
 def _in_rows(a: Array) -> bool:
-    """Return whether the positions of each channel lie side by side."""
+    """Return whether the positions of each channel are contiguous."""
     return a.strides[3:] == c_strides(a.shape[3:], a.itemsize)
 
 
 class _Sums:
     """A gradient of weights.
 
-    turned: whether outputs are columns. copied: numbers in the copy of a group of an image, 0 where there is none.
-    packed: of the panels of columns for one position of a group, 0 where each product packs its own. count, rows: of
-    images, and of rows of outputs of each, that one product has.
+    turned: whether outputs are the columns of the product. copied: elements in the copy of one group of an image, 0
+    where the input is read in place. packed: elements of the panels of columns for one position of a group, 0 where
+    each product packs its own. count, rows: images, and rows of outputs of each, that one product sums over.
     """
 
     def __init__(self, x: View, y: View, shape: Shape, axes: Axes, last: bool) -> None:
@@ -151,11 +151,11 @@ class _Sums:
 
     @property
     def in_place(self) -> bool:
-        """Whether sums are made where the weights lie."""
+        """Whether sums are added up in w itself."""
         return not self.turned and (volume(self.axes) == 1 or not self.last)
 
     def laid_out(self, budget: int, seconds: float) -> Launches | None:
-        """Return launches for as many threads as there is room for, None where there is none."""
+        """Return launches for as many threads as scratch memory suffices for, None where it does for none."""
         item, images = self.dtype.itemsize, self.x.shape[0]
         each = (self.copied + self.packed * self.positions) * self.groups * item
         thread = rounded(self.product.scratch(not self.last))
@@ -187,7 +187,7 @@ class _Sums:
     # -- the input
 
     def _input(self, copy: Place, images: range) -> Input:
-        """Return where windows are read, of some images."""
+        """Return where the windows of some images are read."""
         x, places = self.x, self.places
         if self.copied:
             lengths = tuple(len(one.sources) for one in places)
@@ -205,7 +205,7 @@ class _Sums:
         return Input(at, image, group, channel, windows, both.ravel())
 
     def _copies(self, images: range, given: Input, sheet: Sheet) -> Launch:
-        """Return the copy of some images, with zeros for what is outside."""
+        """Return the launch that copies some images, with zeros outside the input."""
         x = self.x
         channels = np.arange(self.channels), self.channels, x.steps[2]
         axes = [
@@ -231,12 +231,12 @@ class _Sums:
         ]
 
     def _panels(self, block: Block, group: int, packed: Word) -> Word:
-        """Return where the panels of a block and a group lie: those of all blocks follow each other."""
+        """Return where the packed panels of a block and a group lie; those of all blocks follow each other."""
         before = (block.first * self.groups + group * block.images) * self.positions + block.row * self.row
         return behind(packed, before * self.packed * self.dtype.itemsize)
 
     def _packs(self, images: range, to: Word, sheet: Sheet) -> Launch:
-        """Return the packing of the panels of all columns of some images."""
+        """Return the launch that packs the panels of all columns of some images."""
         form, calls = self.product.form, list[tuple[Word, ...]]()
         of, columns = (self.y, self.outputs) if self.turned else (self.x, self.channels)
         tos = sheet.keep(steps(self.rows * self.row, form.width))
@@ -252,7 +252,7 @@ class _Sums:
     # -- products
 
     def _parts(self, threads: int) -> list[Part]:
-        """Return groups, and ranges of panels of rows, or of columns where these are packed by each product."""
+        """Return groups with ranges of panels of rows, or of columns where each product packs these itself."""
         one = self.product
         number = one.panels if self.last else -(-one.rows // one.form.height)
         step = -(-number // -(-threads // self.groups))
@@ -260,7 +260,7 @@ class _Sums:
         return [(g, range(first, min(first + step, number))) for g, first in firsts]
 
     def _products(self, images: range, room: Room, parts: list[Part], sheet: Sheet) -> Launch:
-        """Return the products of some images, which are added to those before."""
+        """Return the launch of the products of some images, which add to the sums of the images before."""
         calls, blocks = [list[tuple[Word, ...]]() for _ in room.threads], self._blocks(len(images))
         sizes = {(block.images, block.rows) for block in blocks}
         tables = {size: self._tables(room.given, *size, sheet) for size in sizes}
@@ -271,7 +271,7 @@ class _Sums:
         return dealt(self.product.code, calls)
 
     def _tables(self, given: Input, images: int, rows: int, sheet: Sheet) -> Words:
-        """Return what makes the words of a product of so many images and rows."""
+        """Return a function that returns the words of a product over so many images and rows."""
         one, form, counts = self.product, self.product.form, (images, rows, *self.outs[1:])
         if prod(counts) != one.depth:
             one = Product(self.dtype, one.rows, one.columns, prod(counts), form.registers, turned=self.last)
@@ -285,7 +285,7 @@ class _Sums:
         return partial(one.words, of_a=lines, of_b=of_x if self.last else None, columns=columns, of_c=targets)
 
     def _told(self, part: Part, block: Block, start: int, room: Room, words: Words, scratch: Word) -> tuple[Word, ...]:
-        """Return the words of the product of a group and some panels, of a block of the images from `start` on."""
+        """Return the words of the product of a group and some panels, for a block of the images from `start` on."""
         (g, panels), (given, packed, total, _), item = part, room, self.dtype.itemsize
         far = block.first * given.image + g * given.group + block.row * given.windows[0]
         of_x, of_y = behind(given.at, far * item), self.y.place(start + block.first, g, 0, block.row)
@@ -302,7 +302,7 @@ class _Sums:
     # -- the weights
 
     def _writes(self, total: Word, sheet: Sheet) -> list[Launch]:
-        """Return what writes the sums in the order of weights."""
+        """Return the launch that writes the sums to w in the order of the weights."""
         one, lanes, item = self.outputs * self.inner, self.product.form.lanes, self.dtype.itemsize
         places = [(behind(total, g * one * item), Place(W, g * one * item)) for g in range(self.groups)]
         if self.last or self.inner % lanes:
@@ -319,8 +319,8 @@ class _Sums:
 
 
 def _inside(axes: Sequence[tuple[Array, int, int]]) -> Array:
-    """Return the offsets of all combinations of positions along axes, of such lengths and steps; OUTSIDE for those that
-    there are not.
+    """Return the offsets of all combinations of positions along axes, each with its length and step; OUTSIDE where one
+    of the positions does not exist.
     """
     found, there = np.zeros(1, np.int64), np.ones(1, bool)
     for own, size, step in axes:

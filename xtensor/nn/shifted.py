@@ -23,14 +23,14 @@ from .windows import Axes, Places, sizes
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# A chunk of so many bytes is padded, and read again for each element of the window. Smaller ones would stay in the
-# cache, but each takes half a millisecond to record.
+# Chunks of about so many bytes are padded, and read again for each element of the window. Smaller ones would stay in
+# the cache, but each takes half a millisecond to record.
 CHUNK_BYTES = 1 << 24
 
-# A chunk takes its own size of scratch when it is padded, and again for what the engine makes of it.
+# A chunk takes so many times its own size of scratch memory, to be padded and for what the engine makes of it.
 SHARES = 4
 
-# Copies of so many bytes are worth waking another thread.
+# Copies of more bytes than this are worth waking another thread.
 WORTH_SHARING = 1 << 20
 
 Term = Callable[[Tensor, tuple[int, ...]], Tensor]
@@ -48,9 +48,9 @@ def combine(
 ) -> None:
     """Write into y, for each output, the terms of its window's elements, combined in the order of the window.
 
-    x, y: (batch, groups, any, *lengths). term: of a range of groups, what becomes of a shifted view, by the element of
-    the window. both: combines two terms. fill: what lies outside of x. budget: bytes of scratch, for padded chunks.
-    finish: of all terms and a range of groups, what is written.
+    x, y: (batch, groups, any, *lengths). term: given groups, returns the function that makes a term of a shifted view
+    and the index of the window's element. both: combines two terms. fill: the value outside x. budget: bytes of scratch
+    memory for padded chunks. finish: makes what is written of the combined terms and a range of groups.
     """
     if not y.size:
         return
@@ -64,7 +64,7 @@ def combine(
 
 
 def weighted_sums(function: str, x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int) -> None:
-    """Write into y what contraction.contract writes, from arrays of the same axes; raises as that does."""
+    """Write into y what `contraction.contract` does, for arrays with the same axes; raises as that does."""
     needed = SHARES * prod(x.shape[2:]) * x.itemsize
     if needed > budget:
         least = ceil(needed / 1e3) / 1e3
@@ -92,12 +92,12 @@ def weighted_sums(function: str, x: Array, w: Array, y: Array, bias: Array | Non
 
 
 def tensor(native: Array) -> Tensor:
-    """Return a tensor over memory that belongs to xtensor."""
+    """Return a tensor over a native array, without a copy."""
     return wrap(native, device_of(native))
 
 
 def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
-    """Yield ranges of images and groups that make chunks of about so many bytes; none takes a part of a group."""
+    """Yield ranges of images and of groups that make chunks of about CHUNK_BYTES; none takes a part of a group."""
     one = max(prod(x.shape[2:]) * x.itemsize, 1)
     count = max(min(CHUNK_BYTES, budget // SHARES) // one, 1)
     groups = min(count, x.shape[1])
@@ -108,12 +108,12 @@ def _chunks(x: Array, budget: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _reach(axes: Axes) -> list[tuple[int, int]]:
-    """Return the positions from the first to behind the last that a window touches."""
+    """Return, for each axis, the first position that windows touch, and the one behind the last."""
     return [(-axis.low, (axis.out - 1) * axis.stride - axis.low + axis.span) for axis in axes]
 
 
 def _where(axes: Axes, element: tuple[int, ...]) -> Places:
-    """Return where an element of all windows lies, counted from the first position."""
+    """Return where an element of all windows lies, counted from the first position that windows touch."""
     return tuple(
         slice(k * axis.dilation, k * axis.dilation + (axis.out - 1) * axis.stride + 1, axis.stride)
         for k, axis in zip(element, axes, strict=True)
@@ -121,7 +121,7 @@ def _where(axes: Axes, element: tuple[int, ...]) -> Places:
 
 
 def _padded(x: Array, axes: Axes, fill: Any) -> Array:
-    """Return what windows touch of a chunk, copied with `fill` around it where they go beyond it."""
+    """Return the part of a chunk that windows touch, copied with `fill` around it where they reach beyond the chunk."""
     reach = _reach(axes)
     if all(start >= 0 and stop <= axis.size for (start, stop), axis in zip(reach, axes, strict=True)):
         return x[(..., *(slice(start, stop) for start, stop in reach))]

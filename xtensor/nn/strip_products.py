@@ -1,7 +1,7 @@
-"""Convolutions of single elements whose channels come first, as products: what codegen/cpu/strip_products.py is told.
+"""Convolutions by single elements, channels first, as products: the arguments of codegen/cpu/strip_products.py.
 
-x, w and y are as in `contraction`. Where there are few strips, threads share the rows of each. (With AVX-512 layers of
-64 to 1024 channels take .75 to .95 of the time of strips.py, which turns squares of rows and columns on their way.)
+x, w and y are as in `contraction`. Where there are few strips, threads share the rows of each product. (With AVX-512,
+layers of 64 to 1024 channels take .75 to .95 of the time of strips.py, which transposes the input and the outputs.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .windows import Axes, Axis
 def products_of(
     x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
 ) -> Made | None:
-    """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
+    """Return a convolution of views of the bases x, w, y and bias, None where this kernel does not apply."""
     machine, lies = host(), _lie(x, w, y, axes)
     if machine is None or lies is None or lies.first or not all(lies.turned):
         return None
@@ -56,7 +56,7 @@ def products_of(
 
 
 def _in_place(x: Array, y: Array, axes: Axes) -> tuple[Array, Array] | None:
-    """Return views (1, groups, channels, images, places) of x and y where windows are read where they lie."""
+    """Return views (1, groups, channels, images, places) of x and y, None unless windows can be read in place."""
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return None
     turned = [a.transpose(1, 2, 0, *range(3, a.ndim)) for a in (x, y)]
@@ -68,7 +68,7 @@ def _in_place(x: Array, y: Array, axes: Axes) -> tuple[Array, Array] | None:
 
 
 def _segments(counts: Shape, of_x: int, of_y: int) -> tuple[Strips, list[Shape]]:
-    """Return strips of images, and of parts of them where these are large, and how many images and places they have."""
+    """Return strips of several images, or of parts of one if images are large, and the images and places of each."""
     images, places = counts
     most = max(min(ceil(images * places / 8), POSITIONS), POSITIONS // 4)
     rows, columns = (even(images, most // places, 1), places) if places <= most else (1, even(places, most, 64))
@@ -79,10 +79,10 @@ def _segments(counts: Shape, of_x: int, of_y: int) -> tuple[Strips, list[Shape]]
 
 
 class _Products(NamedTuple):
-    """A convolution: its code, and what that is told.
+    """A convolution: its code, and the arguments of that.
 
-    shapes: rows and columns of the positions of each strip; apart: elements from one of these rows to the next, of what
-    is packed and of y. slots: of what follows a group.
+    shapes: images and places of each strip; apart: elements from one image to the next, of x, which is packed, and of
+    y. slots: words of a group's slots for the steps that follow, or 0.
     """
 
     code: Code
@@ -96,21 +96,21 @@ class _Products(NamedTuple):
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether weights are matrices where they lie."""
+        """Whether the weights are matrices where they lie, and need no copy."""
         return self.product.form.turned or self.w.is_contiguous
 
     @property
     def fixed(self) -> int:
-        """Bytes of scratch of all threads together."""
+        """Bytes of scratch memory that all threads share."""
         return 0 if self.is_laid_out else rounded(prod(self.w.shape) * self.w.dtype.itemsize)
 
     @property
     def each(self) -> int:
-        """Bytes of scratch of a thread."""
+        """Bytes of scratch memory of each thread."""
         return rounded(self.product.scratch(False))
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out biases, and the convolution; what lays out weights is part of the sheet's packing."""
+        """Return the launches that lay out biases and convolve; weights are laid out by the sheet's packing."""
         sweep, (groups, outputs, channels), dtype = self.sweep, self.w.shape[:3], self.w.dtype
         found, weights, lie = list[Launch](), self.w.at, self.w.steps
         if not self.is_laid_out:
@@ -129,7 +129,7 @@ class _Products(NamedTuple):
         return [*found, sweep.launch(self.code, parts, sheet, given, self.slots)]
 
     def _told(self, sheet: Sheet) -> int:
-        """Return where the words of the product lie."""
+        """Return the address of the words of the product, but for what differs from strip to strip."""
         one, sweep = self.product, self.sweep
         lie = (1, self.w.steps[2]) if one.form.turned else (one.depth, 1)
         rows = rows_of(steps(one.rows, lie[0]), steps(one.depth, lie[1]))
@@ -140,7 +140,7 @@ class _Products(NamedTuple):
         return sheet.keep(np.frombuffer(told, np.int64))
 
     def _table(self, shape: Shape, sheet: Sheet) -> Columns:
-        """Return the table of columns of a strip."""
+        """Return the table of the columns of a strip."""
         sources, targets = [offsets(shape, (step, 1)) for step in self.apart]
         found = columns_of(sources, targets, self.product.form)
         for table in found:
@@ -148,7 +148,7 @@ class _Products(NamedTuple):
         return found
 
     def _columns(self, sheet: Sheet) -> int:
-        """Return where the columns of all strips lie."""
+        """Return the address of the addresses of all strips' tables of columns, with the number of panels of each."""
         tables = {shape: self._table(shape, sheet) for shape in set(self.shapes)}
         words = [(*map(address, tables[shape]), len(tables[shape].panels)) for shape in self.shapes]
         return sheet.keep(np.array(words, np.int64))

@@ -1,7 +1,7 @@
-"""Convolutions by strips of the input: what codegen/cpu/strips.py is told.
+"""Convolutions by strips of the input: the tables and arguments of the kernels in codegen/cpu/strips.py.
 
-x, w and y are as in `contraction`. Where channels come last, that is all convolutions but thin groups; where they come
-first, those of few channels or outputs in a group.
+x, w and y are as in `contraction`. Channels that come last are read as they lie. Where they come first, groups of few
+channels or outputs have kernels of their own; other rows are read in place, or transposed on their way.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from .contraction import LANES, Array, even, pays, readable, rounded, summing_dt
 from .panels import matrix, offsets, panels
 from .windows import Axes, Axis
 
-# Bytes between the sums that two threads work in: a core that goes over its own by long steps fetches lines behind them
-# ahead, and would take these from the other one. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
+# Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
+# behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
 
 # Ranges of images, of groups, of strips, of columns, and of outputs.
@@ -59,8 +59,8 @@ Bases = tuple[Array, Array, Array, Array | None]
 
 
 class Lies(NamedTuple):
-    """How channels lie. first: whether they come first, and are few; turned: whether those of x and y come first, and
-    are turned; gathered: how many of several groups are gathered, 0 where they are all there are.
+    """How channels lie. first: whether they come first, and a group has few channels or outputs. turned: whether those
+    of x, and of y, come first otherwise, and are transposed. gathered: channels of a group to be gathered, else 0.
     """
 
     first: bool = False
@@ -69,10 +69,11 @@ class Lies(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How the rows under a strip are laid out: how long each is, elements from a row of the input to the next, rows and
-    columns of outputs of a strip, where the elements of a window lie, elements of the input before it begins, negative,
-    and from one column of outputs to the next, elements of a row, channels that are copied one by one, places that are
-    gathered, elements that are read or written behind the last row, and columns of outputs that are made together.
+    """How the input rows under a strip lie in scratch memory: the length of each (or of one channel in it), elements
+    from one row to the next, rows and columns of outputs of a strip, offsets of a window's elements, the element of an
+    input row where the first window begins (negative: before it), elements from one window to the next, elements of an
+    input row, channels copied one by one, positions that are gathered, elements read or written behind the last row,
+    and columns of outputs computed together.
     """
 
     length: int
@@ -90,8 +91,8 @@ class Room(NamedTuple):
 
 
 class Strips(NamedTuple):
-    """Strips of rows of outputs: tables as the kernels are told them, how many strips there are, rows of the input
-    under one, and how many of them lie between those under a row of outputs and those under the next one.
+    """Strips of rows of outputs: the kernels' tables x.rows, y.rows and begins (see strip_rows.py), how many there are,
+    rows of the input under one, and rows of the input from those under one row of outputs to those under the next.
     """
 
     xs: Array
@@ -103,7 +104,7 @@ class Strips(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What makes the launches of a convolution of views of x, w, y and bias; most: threads that there is room for."""
+    """The function that makes a convolution's launches, and the most threads that scratch memory suffices for."""
 
     make: Make
     most: int
@@ -112,7 +113,7 @@ class Made(NamedTuple):
 def strips_of(
     x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
 ) -> Made | None:
-    """Return a convolution of views of the bases x, w, y and bias, None where it is not for these."""
+    """Return a convolution of views of the bases x, w, y and bias, None where these kernels do not apply."""
     lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
@@ -143,8 +144,8 @@ def strips_of(
 
 
 class _Outputs(NamedTuple):
-    """A convolution: its code, and what that is told. panel: outputs whose weights lie side by side; slots: of what
-    follows a group.
+    """A convolution: its code, and the arguments of that. panel: outputs whose weights lie side by side; slots: words
+    of a group's slots for the steps that follow, or 0.
     """
 
     code: Code
@@ -155,7 +156,7 @@ class _Outputs(NamedTuple):
     slots: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
-        """Return what lays out biases, and the convolution; what lays out weights is part of the sheet's packing."""
+        """Return the launches that lay out biases and convolve; weights are laid out by the sheet's packing."""
         sweep, (groups, outputs), dtype = self.sweep, self.w.shape[:2], self.w.dtype
         weights, found = sheet.pack(groups * sweep.depth * sweep.pitch, dtype), list[Launch]()
         sheet.packing.append(panels(self.w, self.panel, sheet, weights))
@@ -170,11 +171,11 @@ class _Outputs(NamedTuple):
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
-    """Return what writes the gradient of weights, sums over positions of y times the windows there, into w: it runs on
-    arrays x, w and y that lie like these. None where it is not for such.
+    """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
+    and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
 
-    Images fall into lanes, whatever the number of threads, which are added in order; where there are many groups, these
-    are shared by threads instead.
+    Images are divided into lanes, whatever the number of threads, and these are added in order; where there are many
+    groups, threads share the groups instead.
     """
     work = y.size * prod(w.shape[2:])
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
@@ -206,8 +207,8 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
 
 
 class StripSums:
-    """The gradient of weights in lanes of so many images. beside: numbers that each thread works in. seconds: an
-    estimate for one thread; most: threads that there is room for.
+    """The gradient of weights, in lanes of `images` images. beside: elements of scratch memory for each thread.
+    seconds: an estimate for one thread; most: threads that scratch memory suffices for.
     """
 
     def __init__(self, code: Code, sweep: _Sweep, images: int, beside: int, seconds: float, most: int) -> None:
@@ -236,7 +237,7 @@ class StripSums:
 
 
 def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
-    """Return how channels lie, None where arrays do not lie as the kernels need them."""
+    """Return how channels lie, None where the arrays do not lie as the kernels need them."""
     (groups, outputs, channels), item = w.shape[:3], y.itemsize
     if not y.size or not w.size or y.dtype.char not in "fd" or host() is None:
         return None
@@ -256,8 +257,8 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
 def _flat(
     x: Array, y: Array, axes: Axes, lies: Lies, ending: Ending | None, *, apart: bool = False
 ) -> tuple[Array, Array, Axes, Ending | None]:
-    """Return arrays with one row, where windows have one element and rows, and images but where these are to stay
-    apart, follow each other; columns that code takes to be so far apart stay so.
+    """Return the arrays with one row of positions where windows are single elements and rows (and images, unless
+    `apart`) follow each other, else as they are; the step between columns stays the same where the code relies on it.
     """
     if any(axis != Axis(axis.out, axis.out, 1, 1, axis.dilation, 0) for axis in axes):
         return x, y, axes, ending
@@ -275,9 +276,9 @@ def _flat(
 def rows_in_place(
     x: Array, y: Array, outputs: int, axes: Axes, lies: Lies, ending: Ending | None = None
 ) -> tuple[Strip, Array, Array, Axes, Ending | None] | None:
-    """Return the form of a convolution whose registers of positions are read where they lie, where channels come first,
-    with views of its arrays; None where that is none, or rows are so short that many of them were in vain. Of many
-    channels registers of 64 bytes are: of 32, so many lines are read again for few outputs.
+    """Return the form of a convolution that reads registers of positions in place, where channels come first, with
+    views of its arrays; None where that is impossible, or rows are so short that much would be computed in vain. Many
+    channels take registers of 64 bytes: with 32, the same cache lines would be read again for every few outputs.
     """
     near = x.strides[-1] == y.strides[-1] == y.itemsize and axes[-1].stride == 1
     suits = lies.first or (all(lies.turned) and the_host().vector_bytes == 64)
@@ -291,7 +292,7 @@ def rows_in_place(
 
 
 def _in_place(room: Room, own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
-    """Return how rows lie that are read where they are instead."""
+    """Return a layout of rows changed to that of rows which are read in place."""
     lengths = (*[axis.kernel for axis in axes], channels)
     ks = offsets(lengths, (*[axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)], steps[0]))
     return room._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
@@ -303,13 +304,13 @@ def _are_inside(axes: Axes) -> bool:
 
 
 def _steps(a: Array) -> Shape:
-    """Return the elements from channel to channel, and from place to place."""
+    """Return the strides, in elements, of the channels and of the spatial axes."""
     return tuple([step // a.itemsize for step in a.strides[2:]])
 
 
 def _one_row(a: Array, apart: bool) -> Array:
-    """Return a view (images, groups, channels, places), of one image or, apart, of all; raises ValueError where there
-    is none.
+    """Return a view (images, groups, channels, positions) with a single image, or with all images if `apart` is set;
+    raises ValueError where no view can do that.
     """
     order = (0, 1, 2, *range(3, a.ndim)) if apart else (1, 2, 0, *range(3, a.ndim))
     return a.transpose(order).reshape(len(a) if apart else 1, *a.shape[1:3], -1, copy=False)
@@ -323,8 +324,8 @@ def _cut(length: int, step: int) -> list[range]:
 
 
 def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
-    """Return the lanes of a register, how many there are of outputs at a time, and of sums for each of these: few lanes
-    in vain, and few loads for each sum.
+    """Return the lanes of a register, how many registers of outputs to compute at a time, and how many sums for each of
+    these, so that few lanes are wasted and each sum takes few loads.
     """
     machine = the_host()
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
@@ -340,7 +341,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
 
 @lru_cache(256)
 def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies, scattered: int) -> Strip:
-    """Return the form of a convolution; each block of windows costs as much as another one."""
+    """Return the form of a convolution; the overhead of a block of windows counts as one more window."""
     lanes, number, most = _registers(dtype, outputs)
     apart = axis.stride * channels
     if apart * dtype.itemsize % WAY_BYTES == 0:
@@ -351,8 +352,8 @@ def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: L
 
 @lru_cache(256)
 def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place: bool = False) -> Strip:
-    """Return the form where channels come first: few sums in vain, few loads for each, and enough not to wait for each
-    other. What is left of a row has a block of its own. Rows in place are not near: few registers are read of many.
+    """Return the form where channels come first: few wasted sums, few loads for each, and enough sums to hide latency.
+    The rest of a row has a block of its own. Rows in place are not in the nearest cache: registers of them cost more.
     """
     lanes, _, most = _registers(dtype, 1)
     needed = -(-axis.out // lanes)
@@ -367,7 +368,7 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place:
 
     wide = IN_PLACE_REGISTERS if in_place else 7
     sizes = [(number, block) for number in range(1, wide + 1) for block in range(1, most // number + 1)]
-    there = REGISTERS_THERE[lanes * dtype.itemsize == 64] - 1  # a factor
+    there = REGISTERS_THERE[lanes * dtype.itemsize == 64] - 1  # one holds a factor
     number, block = min((size for size in sizes if prod(size) + min(size) <= there), key=cost)
     tail = needed % number if needed > number else 0
     return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail, in_place=in_place)
@@ -375,9 +376,9 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place:
 
 @lru_cache(256)
 def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: Lies) -> Strip:
-    """Return the form of the gradient: few elements of a window and outputs in vain, and few loads for each sum, of
-    which there are enough not to wait for each other. The elements follow each other: they divide those that do, unless
-    that are all.
+    """Return the form of the gradient of weights: few wasted elements of a window and outputs, few loads for each sum,
+    and enough sums to hide latency. A block's elements follow each other in memory: their number divides that of all
+    that do, unless these are the whole window.
     """
     machine = the_host()
     lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
@@ -400,7 +401,7 @@ def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: L
 def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
     """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
     lanes, _, most = _registers(dtype, 1)
-    # Beside the sums there are one of each term, one of outputs, and a mask.
+    # Besides the sums, registers hold one value of each term, one of outputs, and a mask.
     room = REGISTERS_THERE[lanes * dtype.itemsize == 64]
 
     def cost(size: tuple[int, int]) -> float:
@@ -417,7 +418,7 @@ def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip
 
 @lru_cache(256)
 def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
-    """Return how rows are laid out whose channels come last; most: positions of a strip."""
+    """Return the layout of rows whose channels come last. most: the most positions of a strip."""
     axis = axes[-1]
     rows = prod(one.kernel for one in axes[:-1]) * channels * np.dtype(own.char).itemsize
     fitting = (ROOM_BYTES // rows - axis.span) // axis.stride + 1
@@ -437,7 +438,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 @lru_cache(256)
 def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
-    """Return how rows are laid out whose channels come first; most: positions of a strip."""
+    """Return the layout of rows whose channels come first. most: the most positions of a strip."""
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
     furthest = int(further[-1])
@@ -452,9 +453,9 @@ def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> R
 
 
 def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
-    """Return how many rows of outputs a strip has, and which of the rows under it those under its first one are.
+    """Return how many rows of outputs a strip has, and which of its input rows lie under its first row of outputs.
 
-    row: elements from a row under it to the next. most: rows of a strip.
+    row: elements from one input row to the next. most: the most rows of a strip.
     """
     if not axes:
         return 1, np.zeros(1, np.int64)
@@ -465,13 +466,13 @@ def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
 
 
 def _tall(axis: Axis, strip: int) -> int:
-    """Return how many rows of the input lie under so many rows of outputs of a plane."""
+    """Return how many rows of the input lie under `strip` rows of outputs of one plane."""
     return (strip - 1) * axis.stride + axis.span
 
 
 @lru_cache(256)
 def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
-    """Return where the rows of strips lie; axes: all but the last."""
+    """Return where the rows of strips of `strip` rows of outputs lie. axes: all but the last."""
     if not axes:
         return Strips(np.zeros(1, np.int64), np.zeros(1, np.int64), np.arange(2), 1, 1, 0)
     *outer, axis = axes
@@ -492,7 +493,7 @@ def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
 
 
 def _inside(place: Sequence[int], axes: Axes, steps: Shape) -> int:
-    """Return the offset of a row of the input, OUTSIDE where there is none."""
+    """Return the offset of a row of the input, OUTSIDE for a row that does not exist."""
     there = all(0 <= n < axis.size for n, axis in zip(place, axes, strict=True))
     return _far(place, steps) if there else OUTSIDE
 
@@ -502,8 +503,8 @@ def _far(place: Sequence[int], steps: Shape) -> int:
 
 
 class Weights(NamedTuple):
-    """Where weights, or sums of the gradient, lie, biases, and room for sums; from one range of images, and from one
-    thread, to the next ones in bytes. product, columns: as codegen/cpu/strip_products.py is told.
+    """Where weights (or sums of their gradient), biases, and scratch memory for sums lie; bytes from one range of
+    images, and from one thread, to the next. product, columns: see strip_rows.py.
     """
 
     w: Word
@@ -516,10 +517,10 @@ class Weights(NamedTuple):
 
 
 class _Sweep:
-    """What kernels are told of arrays.
+    """The arguments of kernels that go over arrays.
 
-    depth, pitch: elements of a window, and outputs that weights have room for. turned: whether y is. strips: where they
-    are no rows; columns: of these.
+    depth, pitch: elements of a window, and outputs that the weights have room for. turned: whether y is transposed.
+    strips: given where they are not made of rows; columns: of one of these, else 0.
     """
 
     def __init__(
@@ -537,15 +538,15 @@ class _Sweep:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
         self.strips = strips or _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip)
         self.columns = columns or axes[-1].out
-        self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # one channel may lie any step apart
+        self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # a single channel may have any stride
 
     @property
     def room_bytes(self) -> int:
         return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.dtype.itemsize)
 
     def parts(self, threads: int, panel: int = 0) -> list[Part]:
-        """Return parts that give all threads about as much to do. panel: where images, groups, strips and columns are
-        fewer than threads, outputs are cut as well, after a number of panels of so many; 0 for not.
+        """Return parts that keep all threads about equally busy. panel: if images, groups, strips and columns make
+        fewer parts than threads, outputs are cut as well, at multiples of this number; 0 for never.
         """
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
         for length in (*self.y.shape[:2], self.strips.number):
@@ -559,7 +560,7 @@ class _Sweep:
         return [*product(images, groups, strips, columns, _cut(outputs, some))]
 
     def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
-        """Return a kernel on all parts. slots: of what follows a group."""
+        """Return the launch of a kernel on all parts. slots: words of each group's slots for the steps that follow."""
         threads = min(sheet.threads, len(parts))
         rooms = [sheet.take(self.room_bytes, np.dtype(np.uint8)) for _ in range(threads)]
         tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks)]
@@ -572,7 +573,7 @@ class _Sweep:
         return shared(code, calls, threads)
 
     def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
-        """Return the words for a part."""
+        """Return the kernel's words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
         images, groups, own, columns, outputs = part
         of_x, of_y = x.place(images.start, groups.start), y.place(images.start, groups.start, outputs.start)

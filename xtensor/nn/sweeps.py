@@ -1,6 +1,6 @@
 """Convolutions of thin groups and of few channels by kernels that go over arrays where they lie, in either layout.
 
-x, w and y are as in `contraction`; those of other libraries than NumPy are not for these.
+x, w and y are as in `contraction`; these kernels take NumPy's arrays only.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from .strip_products import products_of
 from .strips import strips_of
 from .windows import Axes, phases_back
 
-# Of groups of one channel so many outputs are few.
+# The most outputs of a group of one channel that count as few.
 THIN_OUTPUTS = 4
 
 
 class Runs(Protocol):
-    """What runs on arrays that lie as those do that it was made for."""
+    """An object that runs on arrays which lie like those that it was made for."""
 
     def run(self, x: Array, w: Array, y: Array, bias: Any = None, /) -> bool | None:
-        """Write outputs, or weights, or, going back, what outputs stand for; return False where that has to be done
+        """Write outputs, or the gradient of weights, or, going back, inputs; return False if that has to be done
         another way.
         """
         ...
 
 
-# What runs on arrays, by all that its code depends on, or how often such arrays came before; of so many kinds at most.
+# Objects that run on arrays, by all that their code depends on, or how often such arrays came before; the most of them.
 KINDS = 512
 _runs: dict[Any, Runs | int] = {}
 
@@ -46,7 +46,7 @@ _runs: dict[Any, Runs | int] = {}
 def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     """Return what runs on arrays of a kind, under the settings in force here; None if they are computed another way.
 
-    make: returns it, told whether to compile even for little work, because such arrays come often or code is asked for.
+    make: returns it; its argument says whether to compile however little work it is, as it comes often or is asked for.
     """
     engine = settings().engine
     kind = kind, engine
@@ -61,7 +61,7 @@ def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
 
 
 def known(kind: Any) -> Runs | None:
-    """Return what is remembered for arrays of a kind, None if there is nothing yet."""
+    """Return the object remembered for arrays of a kind, None if there is none yet."""
     found = _runs.get((kind, settings().engine), 0)
     return None if isinstance(found, int) else found
 
@@ -77,7 +77,7 @@ def is_thin(x: Array, w: Array) -> bool:
 
 
 def can_end(groups: int, channels: int, outputs: int, last: bool) -> bool:
-    """Return whether convolutions go on with what follows, of groups of so many channels and outputs.
+    """Return whether convolutions of groups of so many channels and outputs compute the steps that follow as well.
 
     last: whether the channels of y come last.
     """
@@ -98,12 +98,12 @@ def sweep_of(
     often: bool = False,
     ending: Ending | None = None,
 ) -> Launches | None:
-    """Return what writes outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs), and what
-    follows: it runs on arrays x, w, y and bias that lie like these. None where there is nothing for such.
+    """Return launches that write outputs, or, going back, inputs y from outputs x, plus a bias (groups, outputs), and
+    the steps that follow. They run on arrays x, w, y and bias that lie like these. None where no kernel applies.
 
-    Each sum is in the order of the window, its channels the nearest to each other, whatever the kernel; going back, w
-    is (groups, channels, outputs, *window). budget: bytes of scratch. thin: whether only groups of few channels are
-    asked for. often: whether it comes so often that it is worth compiling however little work it is.
+    Whatever the kernel, each sum is in the order of the window, with the channels innermost; going back, w is (groups,
+    channels, outputs, *window). budget: bytes of scratch memory. thin: whether only groups of few channels are to be
+    computed. often: whether such arrays come so often that compiling pays however little work they are.
     """
     if library_of(x) is not np:
         return None
@@ -131,7 +131,7 @@ def sweep_of(
 def sweep(
     x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int, *, ending: Any = None, **how: bool
 ) -> bool:
-    """Run what `sweep_of` returns, on copies of what code does not read where it lies; return whether there is any.
+    """Run what `sweep_of` returns, copying arrays that code cannot read in place; return whether there is any.
 
     ending: of class Ending, None where nothing follows. how: `back` and `thin`, as there.
     """
@@ -148,7 +148,7 @@ def sweep(
 
 
 def thin_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> Runs | None:
-    """Return what writes the gradient of weights of thin groups, sums over positions of y times the windows there, into
-    w; None where there is nothing for such arrays.
+    """Return an object that writes the gradient of weights of thin groups, sums over positions of y times the windows
+    there, into w; None where no kernel applies to such arrays.
     """
     return plane_sums_of(x, w, y, axes, often=often) or channel_sums_of(x, w, y, axes, often=often)

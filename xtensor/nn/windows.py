@@ -1,7 +1,7 @@
-"""Windows over spatial axes: what stride, padding, dilation and layout mean, and the sizes they come to.
+"""Windows over spatial axes: what stride, padding, dilation and layout mean, and the resulting lengths.
 
 Along one axis, window o begins at input position `o * stride - low`, and its element k lies `k * dilation` further;
-what lies outside the input counts as nothing. `low` may be negative: the first positions are left out then.
+positions outside the input count as nothing. `low` may be negative: then the first positions are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Axis(NamedTuple):
 
     @property
     def span(self) -> int:
-        """The number of positions that a window covers, including gaps."""
+        """The number of positions that a window covers, including the gaps of dilation."""
         return self.dilation * (self.kernel - 1) + 1
 
     def inside(self, k: int) -> tuple[slice, slice]:
@@ -57,8 +57,8 @@ def taps(axes: Axes) -> Iterator[tuple[tuple[int, ...], Places, Places]]:
 
 
 def phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
-    """Return, for each residue of input positions by the stride, where these are, which elements of the window reach
-    them (in reverse), and how those lie over the outputs.
+    """Return, for each residue of input positions modulo the stride, these positions, the elements of the window that
+    reach them (in reverse), and the axis of those over the outputs.
 
     Position i meets output o with element k where i = o * stride + k * dilation - low.
     """
@@ -78,8 +78,8 @@ def phases(axis: Axis) -> list[tuple[slice, slice, Axis]]:
 
 
 def phases_back(w: Any, x: Any, axes: Axes) -> list[tuple[Any, Any, Axes]]:
-    """Return the convolutions by stride 1 that inputs are of outputs, one for each phase of the positions: the weights
-    (..., *window) and the inputs (..., *lengths) that have to do with it, and its axes.
+    """Return the convolutions with stride 1 that compute inputs from outputs, one for each phase of the positions: its
+    weights (..., *window), its inputs (..., *lengths), and its axes.
     """
     ways = (zip(*phase, strict=True) for phase in product(*map(phases, axes)))
     return [(w[(..., *elements)], x[(..., *places)], own) for places, elements, own in ways]
@@ -116,7 +116,7 @@ def _pair(value: Any, function: str, argument: str) -> tuple[int, int]:
 
 
 def padding_of(padding: Any, sizes: Shape, spans: Sequence[int], strides: Sequence[int], function: str) -> Pairs:
-    """Return the padding before and after each axis that is given as a number, numbers, pairs or a word."""
+    """Return the padding before and after each axis, which is given as a number, numbers, pairs or a word."""
     if not isinstance(padding, str):
         return as_pairs(padding, len(sizes), function)
     if padding not in PADDINGS:
@@ -139,7 +139,7 @@ def halves(totals: Sequence[int], word: str) -> Pairs:
 def axes_of(
     function: str, shape: Shape, sizes: Shape, kernel: Shape, stride: Any, padding: Any, dilation: Any
 ) -> tuple[Axes, Pairs]:
-    """Return the spatial axes of windows over an input, and its padding; shape: the whole shape, for messages."""
+    """Return the spatial axes of windows over an input, and its padding; shape: the whole shape, for error messages."""
     rank = len(sizes)
     strides = each(stride, rank, function, "stride", least=1)
     dilations = each(dilation, rank, function, "dilation", least=1)
@@ -162,7 +162,7 @@ _PLAIN = frozenset((int, str, type(None)))
 
 
 def is_plain(kind: tuple[Any, ...]) -> bool:
-    """Return whether equal arguments mean the same; booleans and floats do not: they are errors, but equal integers."""
+    """Return whether equal arguments mean the same; booleans and floats do not: they equal integers, but are errors."""
     odd = [one for one in kind if type(one) not in _PLAIN]
     return not odd or all(type(one) is tuple and _PLAIN.issuperset(map(type, one)) for one in odd)
 
@@ -193,8 +193,8 @@ def lies_last(shape: Shape, strides: Shape) -> bool:
 
 
 def follows(shape: Shape, strides: Shape, last: bool, result_last: bool) -> bool:
-    """Return whether the channels of a result are adjacent in memory although they are its second axis: this is so if
-    its operand also has them as second axis and adjacent (PyTorch's rule).
+    """Return whether the channels of a result are adjacent in memory although they are its second axis: they are if its
+    operand also has them as second axis, adjacent in memory (PyTorch's rule).
 
     shape, strides: of the operand. last, result_last: whether channels are the last axis of the operand, of the result.
     """

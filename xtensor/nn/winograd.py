@@ -1,8 +1,8 @@
-"""Winograd's convolution of 3x3 windows with stride 1 or 2, back to inputs too, and its gradient of weights.
+"""Winograd's convolution of 3x3 windows with stride 1 or 2, also back to inputs, and its gradient of weights.
 
-codegen/cpu/winograd.py has the algorithm. Here work is cut into chunks of tiles that stay in the cache of a core.
-Outputs are the same sums in the same order wherever chunks are cut; those of weight gradients depend on shapes and the
-workspace alone. So results do not depend on the number of threads.
+The algorithm is described in codegen/cpu/winograd.py. Here work is cut into chunks of tiles that stay in the cache of a
+core. Outputs are the same sums in the same order wherever chunks are cut; how the sums of weight gradients are cut
+depends only on shapes and the workspace. So results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from ..storage.blob import TBlob
 from .contraction import LANES, Array, rounded
 from .windows import Axes
 
-# Algorithms by name: the outputs of a row of a tile, and the strides there are tiles for.
+# Algorithms by name: the outputs in a row of a tile; by these, the strides for which there are tiles.
 TILES = {"winograd": 2, "winograd4": 4}
 STRIDES = {2: (1, 2), 4: (1,)}
 
-# A gradient of weights is cut as if for so many threads, whatever their number; tiles of a chunk of it.
+# A gradient of weights is cut as if for so many threads, whatever their number; the fewest tiles of a chunk of it.
 SHARES, DEEP = 4, 128
 
-# Where chunks are fewer than threads, each of these makes at least so many outputs.
+# If outputs are cut too, because there are fewer chunks than threads, each part has at least so many outputs.
 PART = 64
 
-# Bytes of a row of the widest panel of a product, and a register.
+# Bytes of a row of the widest panel of a product, and a register more.
 WIDEST = 6 * 64
 
 
 class Geometry(NamedTuple):
-    """What a convolution is, but for its values: channels and outputs are those of a group, strides count elements.
+    """What a convolution is, except its values: channels and outputs are those of a group, strides count elements.
 
-    axes: as `_turned` has them, where it goes back. parts: into which outputs are cut besides groups.
+    axes: going back, as `_turned` returns them. parts: into how many parts the outputs of a group are cut.
     """
 
     char: str
@@ -79,11 +79,11 @@ class Geometry(NamedTuple):
 
     @property
     def lows(self) -> tuple[int, ...]:
-        """The positions before inputs where tiles begin, down and along; and those before outputs.
+        """The positions before the array read where tiles begin, down and along; then before the array written.
 
-        Back, window o begins at position 2 o - low of what is written, and tiles follow each other from position -low
-        on. Those before position 0 are left out: the first one begins low % 4 positions before it. A tile takes from
-        the window before its own first one on, which still reaches into it.
+        Going back, window o begins at position 2 o - low of the array written, and tiles follow each other from
+        position -low on. Those before position 0 are left out: the first one begins low % 4 positions before it. A tile
+        also reads the window before its own first one, which still reaches into it.
         """
         lows = tuple(axis.low for axis in self.axes)
         if not self.scheme.back:
@@ -93,16 +93,16 @@ class Geometry(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The largest chunk: of so many images, and rows of tiles of each."""
+    """The largest chunk: so many images, and rows of tiles of each."""
 
     images: int
     rows: int
 
 
 class Tiling:
-    """How a convolution is cut, and where its parts lie in the scratch of a thread, which has so many bytes `each`.
+    """How a convolution is cut, and where its parts lie in scratch memory, of which each thread has `each` bytes.
 
-    places: the elements before products, before turned inputs, before turned outputs, and all.
+    places: offsets, in elements, of products, of transposed inputs, and of transposed outputs; and the end of all.
     """
 
     def __init__(self, geometry: Geometry, cut: Cut) -> None:
@@ -128,7 +128,7 @@ class Tiling:
 
     @property
     def u_next(self) -> int:
-        """The numbers of one element of transformed weights, or of sums of them."""
+        """The numbers that transformed weights, or sums for their gradient, have for each element of a tile."""
         tiled = self.tiled
         return tiled.channels * (tiled.pitch_y if tiled.gradient else tiled.panels * tiled.form.width)
 
@@ -137,7 +137,7 @@ class Tiling:
         return self.geometry.groups * self.geometry.parts, self.tiled.elements, self.u_next
 
     def chunks(self) -> Array:
-        """Return the table of chunks, those of a group and part together."""
+        """Return the table of chunks, in which those of a group and part follow each other."""
         geometry, (images, rows) = self.geometry, self.cut
         of_x, of_y, u = geometry.of_x, geometry.of_y, 0 if geometry.gradient else self.tiled.elements * self.u_next
         counts = range(0, geometry.images, images), range(0, geometry.tiles[0], rows)
@@ -152,7 +152,7 @@ class Tiling:
         return np.array(found)
 
     def told(self, places: tuple[Word, ...], first: int, last: int) -> tuple[Word, ...]:
-        """Return the kernel's words for some chunks; places: those that POINTERS of the kernel says."""
+        """Return the kernel's words for some chunks. places: the words of POINTERS."""
         geometry, tiled, (down, along) = self.geometry, self.tiled, self.geometry.axes
         numbers = [first, last]
         for of, axis, is_last in ((geometry.of_x, along.size, tiled.x_last), (geometry.of_y, along.out, tiled.y_last)):
@@ -174,7 +174,7 @@ def geometry_of(x: Array, outputs: int, y: Array, axes: Axes, scheme: Scheme, gr
 @lru_cache(256)
 def tiling_of(geometry: Geometry, room: int, workers: int) -> tuple[Tiling, Array] | None:
     """Return how to cut a convolution, and its chunks: into about equal shares for so many threads, each of which fits
-    a quarter of `room` bytes, or else all of it; None where none does.
+    a quarter of `room` bytes, or else all of them; None if none does.
     """
     per_tile = geometry.elements * (geometry.channels + geometry.outputs) * geometry.itemsize
     weights = geometry.elements * geometry.channels * geometry.outputs * geometry.itemsize
@@ -191,7 +191,7 @@ def tiling_of(geometry: Geometry, room: int, workers: int) -> tuple[Tiling, Arra
 
 
 def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
-    """Return the chunk of about so many tiles with which threads are done soonest."""
+    """Return the chunk of about so many tiles with which threads finish soonest."""
     rows, columns = geometry.tiles
     image = rows * columns
     whole = image <= wanted
@@ -207,7 +207,7 @@ def _cut(geometry: Geometry, wanted: int, workers: int) -> Cut:
 
 
 def _turned(axes: Axes) -> Axes:
-    """Return the axes of what makes inputs of outputs: these are read, and those written."""
+    """Return the axes of going back to inputs: outputs are read, and inputs are written."""
     return tuple(axis._replace(size=axis.out, out=axis.size) for axis in axes)
 
 
@@ -234,7 +234,7 @@ def unfit(axes: Axes, dtype: DType, m: int) -> str | None:
 
 
 def scheme_of(axes: Axes, m: int, *, back: bool = False) -> Scheme:
-    """Return what tiles for such windows are made of; back: of inputs from outputs."""
+    """Return the scheme of tiles for such windows. back: to go from outputs to inputs."""
     return Scheme(m, axes[0].stride, back)
 
 
@@ -243,7 +243,7 @@ def unreadable(
 ) -> str | None:
     """Return why the kernel cannot compute these arrays (batch, groups, channels, height, width), None if it can.
 
-    asked: whether it is to be compiled even for little work. back: whether x are outputs, and y inputs.
+    asked: whether to compile it even for little work. back: whether x are outputs, and y inputs.
     """
     found = unfit(axes, y.dtype, m)
     if found is not None:
@@ -266,8 +266,8 @@ def unreadable(
 def seconds(
     groups: int, channels: int, outputs: int, images: int, axes: Axes, itemsize: int, *, back: bool = False
 ) -> tuple[float, float]:
-    """Estimate what one thread takes for a convolution of groups with so many channels and outputs by tiles of 2x2,
-    and by products; back: from the outputs, so many channels of them, to inputs.
+    """Estimate the time of one thread for a convolution of groups of so many channels and outputs by tiles of 2x2, and
+    by products. back: from outputs, `channels` of them, to inputs.
     """
     scheme = scheme_of(axes, 2, back=back)
     tiles = images * prod(tiles_of(scheme, _turned(axes) if back else axes))
@@ -289,25 +289,25 @@ def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False)
 
 
 class ByTiles(NamedTuple):
-    """What writes outputs, or the gradient of weights, where arrays lie like those that it was made for."""
+    """Launches that write outputs, or the gradient of weights, for arrays that lie like those they were made for."""
 
     launches: Launches
 
     def run(self, x: Array, w: Array, y: Array, bias: Array | None = None, *slots: Array) -> bool:
-        """Write the results, and return whether all are finite. bias: (groups, outputs) numbers; slots: of what
-        follows.
+        """Write the results, and return whether all are finite. bias: (groups, outputs) numbers; slots: of the steps
+        that follow.
         """
         shift = None if bias is None else np.ascontiguousarray(bias, y.dtype)
         return self.run_at([0 if one is None else begin_of(one) for one in (x, w, y, shift, *slots)])
 
     def run_at(self, words: Sequence[int], keeper: Keeper | None = None) -> bool:
-        """Do that with arrays that begin there. keeper: as of `Launches`."""
+        """Do the same for arrays at these addresses. keeper: as of `Launches`."""
         flag = np.zeros(1, np.int64)
         self.launches.run_at([*words, *[0] * (FLAG - len(words)), begin_of(flag)], keeper)
         return not flag[0]
 
     def kept(self, weights: TBlob) -> Keeper | None:
-        """Return how weights are kept: see `Launches`."""
+        """Return the keeper of weights: see `Launches.kept`."""
         return self.launches.kept(weights)
 
 
@@ -315,8 +315,8 @@ def convolve(x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, schem
     """Write the outputs of x (batch, groups, channels, height, width) into y, and return whether all are finite.
 
     w: (groups, outputs, channels, 3, 3). bias: (groups, outputs). If the scheme goes back, x are outputs of windows
-    with these axes, and y inputs. Returns None, with nothing written, if `budget` bytes of scratch are too few. An
-    element that is not finite spoils all outputs of its tile.
+    with these axes, and y inputs. Returns None, with nothing written, if `budget` bytes of scratch memory are too few.
+    An element that is not finite makes all outputs of its tile so.
     """
     w = w if _is_square(w) else np.ascontiguousarray(w)
     found = outputs_of(x, w, y, axes, scheme, budget, is_biased=bias is not None)
@@ -335,9 +335,9 @@ def outputs_of(
     begin: int = 0,
     ending: Ending | None = None,
 ) -> ByTiles | None:
-    """Return what `convolve` runs, None if the scratch is too small or the elements of windows lie apart.
+    """Return what `convolve` runs, None if scratch memory is too small or the elements of windows are not contiguous.
 
-    begin: the bytes from the start of the given weights to the start of w. ending: what follows, in registers.
+    begin: bytes from the start of the given weights to the start of w. ending: the steps that follow, in registers.
     """
     if not _is_square(w):
         return None
@@ -348,7 +348,7 @@ def outputs_of(
 
 
 def _is_square(w: Array) -> bool:
-    """Return whether a window's elements follow each other, forwards or backwards."""
+    """Return whether a window's elements are contiguous, forwards or backwards, in either order of its axes."""
     return sorted(abs(step) for step in w.strides[3:]) == [w.itemsize, 3 * w.itemsize]
 
 
@@ -356,7 +356,7 @@ def _is_square(w: Array) -> bool:
 def _outputs_of(
     geometry: Geometry, of_w: Shape, begin: int, is_biased: bool, budget: int, finish: Finish | None
 ) -> Launches | None:
-    """Return what writes outputs, and what follows, where arrays lie so; of_w: the steps of weights."""
+    """Return launches that write outputs, and what follows, for arrays like these; of_w: strides of weights."""
     if tiling_of(geometry, budget - _room(geometry), 1) is None:
         return None
 
@@ -383,14 +383,14 @@ def _steps(a: Array) -> Shape:
 
 
 def _seconds(geometry: Geometry) -> float:
-    """Estimate what one thread takes."""
+    """Estimate the time of one thread."""
     tiles = geometry.images * prod(geometry.tiles)
     sizes = geometry.groups, geometry.channels, geometry.outputs
     return winograd_seconds(*sizes, tiles, geometry.elements, geometry.itemsize)
 
 
 def _room(geometry: Geometry) -> int:
-    """Return the most bytes that transformed weights take, whatever the panels."""
+    """Return the most bytes that transformed weights can take, for any width of panels."""
     widest = geometry.outputs + WIDEST // geometry.itemsize
     return geometry.groups * geometry.elements * geometry.channels * widest * geometry.itemsize
 
@@ -405,7 +405,7 @@ def _over_chunks(
     is_biased: bool = False,
     finish: Finish | None = None,
 ) -> Launch:
-    """Return the kernel over chunks. calls: ranges of chunks, and what they multiply or add to, each for a worker."""
+    """Return the launch over chunks. calls: ranges of chunks, each with the weights or sums that it works on."""
     tiled, rows, dtype = tiling.tiled, tiling.tiles + tiling.tiled.form.height, np.dtype(tiling.geometry.char)
     longest = max(tiled.pitch_x, tiled.pitch_y, rows, tiling.u_shape[0] * tiled.outputs)
     columns = straight(tiled.panels * tiled.form.width, 1, tiled.form)
@@ -433,9 +433,10 @@ def _over_outputs(
     sheet: Sheet,
     flags: tuple[Place, ...] = (),
 ) -> Launch:
-    """Return what transforms weights (groups, outputs, channels, 3, 3), or sums of them: some registers each thread.
+    """Return the launch that transforms weights (groups, outputs, channels, 3, 3), or sums of them.
 
-    places: where weights begin, and what is transformed. flags: where the way back says what is not finite.
+    Threads share the registers of outputs. places: of the weights, and of the transformed ones. flags: where the way
+    back reports that something is not finite.
     """
     by_group, by_output, by_channel, *window = of_w
     geometry, item = tiling.geometry, tiling.geometry.itemsize
@@ -456,23 +457,23 @@ def _over_outputs(
 
 def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
     """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
-    with nothing written, if the scratch is too small.
+    with nothing written, if scratch memory is too small.
 
-    Chunks are distributed over lanes, each of which adds up its own in order, and the lanes are added in order.
+    Chunks are distributed over lanes, each lane adds up its own chunks in order, and the lanes are added in order.
     """
     found = weights_of(x, y, w, axes, scheme, budget)
     return None if found is None else found.run(x, w, y)
 
 
 def weights_of(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> ByTiles | None:
-    """Return what `convolve_weights` runs, None if the scratch is too small."""
+    """Return what `convolve_weights` runs, None if scratch memory is too small."""
     launches = _weights_of(geometry_of(x, w.shape[1], y, axes, scheme, gradient=True), _steps(w), budget)
     return None if launches is None else ByTiles(launches)
 
 
 @lru_cache(256)
 def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None:
-    """Return what writes the gradient where arrays lie so; of_w: the steps of weights."""
+    """Return launches that write the gradient for arrays like these; of_w: strides of weights."""
     one = _room(geometry)
     found = tiling_of(geometry, budget - one, SHARES)
     if found is None:
@@ -504,8 +505,8 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
 
 
 def _in_parts(tiling: Tiling, chunks: Array, others: int, workers: int) -> tuple[Tiling, Array]:
-    """Return how to cut a convolution, and its chunks, where outputs are cut, too, so that each thread has as much to
-    do. others: into how much else it is cut.
+    """Return how to cut a convolution, and its chunks, with outputs cut as well where the `others`, all other parts,
+    are too few for the threads.
     """
     geometry, wanted = tiling.geometry, ceil(workers / others)
     outputs = geometry.outputs

@@ -1,4 +1,4 @@
-"""Contractions by the kernel of codegen/cpu/gemm.py: the tables that it is given, made of NumPy's arrays."""
+"""Contractions by the kernel of codegen/cpu/gemm.py: its tables, made as NumPy arrays, and its words."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 
 def worth_compiling(native: Array, dtype: DType, multiplications: int) -> bool:
-    """Return whether so much work on an array is to be done by code of ours, under the settings in force here.
+    """Return whether so much work on an array is to be done by our generated code, under the settings in force here.
 
-    That code is the CPU's, and works on addresses: never for an array of another library's.
+    That code is the CPU's, and works on addresses: never on the array of another library.
     """
     return library_of(native) is np and is_compiled(dtype, multiplications)
 
 
 def is_compiled(dtype: DType, multiplications: int) -> bool:
-    """Return whether so much work on NumPy's arrays of a dtype is done by code of ours, under the settings here."""
+    """Return whether so much work on NumPy arrays of a dtype is done by our generated code, under the settings here."""
     if dtype.char not in "fd" or multiplications < CONTRACTION_COMPILED:
         return False
     if settings().engine not in ("auto", "llvm"):
@@ -45,7 +45,7 @@ def is_compiled(dtype: DType, multiplications: int) -> bool:
 
 
 class Rows(NamedTuple):
-    """Where the elements of A lie: offsets of its rows and terms, and how many terms from each on follow each other."""
+    """Where elements of A lie: offsets of its rows and terms, and for each term how many from it on are contiguous."""
 
     rows: Array
     ks: Array
@@ -53,14 +53,14 @@ class Rows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Where columns lie in B and in C: pieces of registers, and the panels made of them (see gemm.POINTERS)."""
+    """Where columns lie in B and C: pieces of registers, and the panels that consist of them (see gemm.POINTERS)."""
 
     pieces: Array
     panels: Array
 
 
 def rows_of(rows: Array, ks: Array) -> Rows:
-    """Return the table of offsets of rows and terms."""
+    """Return the table of rows and terms with these offsets."""
     ends = np.append(np.flatnonzero(np.diff(ks) != 1), len(ks) - 1) + 1
     runs = ends[np.searchsorted(ends, np.arange(len(ks)), side="right")] - np.arange(len(ks))
     return Rows(np.ascontiguousarray(rows), np.ascontiguousarray(ks), runs)
@@ -87,15 +87,15 @@ def columns_of(sources: Array, targets: Array, form: Form) -> Columns:
 
 @lru_cache(256)
 def straight(count: int, step: int, form: Form) -> Columns:
-    """Return the table of columns that follow each other in B and, `step` apart, in C."""
+    """Return the table of columns that are contiguous in B and lie `step` apart in C."""
     return columns_of(np.arange(count), np.arange(count) * step, form)
 
 
 class Product:
-    """One product C = A B + bias, as the kernel is told it.
+    """One product C = A B + bias, as the kernel computes it.
 
-    Offsets count elements of the dtype. registers: of a tile's row, 0 for as many as suit. turned: whether rows of A
-    follow each other in memory.
+    Offsets count elements of the dtype. registers: in a row of a tile, 0 for as many as suit. turned: whether A is
+    transposed, so that its rows are adjacent in memory.
     """
 
     def __init__(
@@ -124,17 +124,17 @@ class Product:
 
     @property
     def _packed_bytes(self) -> int:
-        """Bytes of B that are packed at a time."""
+        """The most bytes of B that are packed at a time."""
         return PACKED_BYTES[self.form.lanes * self.form.itemsize]
 
     def scratch(self, packed: bool) -> int:
-        """Return the bytes of scratch that a call takes, which are not less for a larger product of as wide tiles."""
+        """Return the bytes of scratch memory of a call, no less for a larger product with tiles as wide."""
         panel = self.form.width * min(self.depth, self.form.deepest)
         block = 0 if packed else min(self.panels * panel, max(self._packed_bytes // self.dtype.itemsize, panel))
         return (self.form.room + block + self.form.lanes) * self.dtype.itemsize
 
     def told(self, *given: Any, **how: Any) -> bytes:
-        """Return the kernel's words, which are `words`, where all are numbers."""
+        """Return the kernel's words as bytes: those of `words`, where all are numbers."""
         return struct.pack(f"={WORDS}q", *self.words(*given, **how))
 
     def words(
@@ -156,11 +156,11 @@ class Product:
         rows_of_it: range | None = None,
         columns_of_it: range | None = None,
     ) -> tuple[Word, ...]:
-        """Return what the kernel is told. of_b: offsets of terms, None where b is packed. Biases: addresses, or 0.
+        """Return the kernel's words. of_b: offsets of terms, None if B is packed already. Biases: addresses, or 0.
 
         fresh: whether C is written; else it is added to. count: of matrices, nexts: elements from each to the next.
-        slots: where the finish of a single matrix finds what it is told. rows_of_it, columns_of_it: the panels that are
-        made, None for all, those of columns where b is not packed.
+        slots: of the finish of a single matrix. rows_of_it, columns_of_it: the panels to compute, None for all, those
+        of columns only where B is not packed.
         """
         form = self.form
         height = form.height
@@ -180,7 +180,7 @@ class Product:
 
 
 def address(array: Array) -> int:
-    """Return where an array lies."""
+    """Return the address of an array's first element."""
     found: int = array.__array_interface__["data"][0]
     return found
 
@@ -189,7 +189,7 @@ _zeros: list[Array] = []
 
 
 def _nothing(nbytes: int) -> int:
-    """Return the address of so many zeros, which stand for no bias."""
+    """Return the address of so many zero bytes, which stand for no bias."""
     if not _zeros or _zeros[-1].nbytes < nbytes:
         _zeros.append(np.zeros(max(nbytes, 1 << 16), np.uint8))  # the earlier ones may be in use
     return address(_zeros[-1])
@@ -197,19 +197,19 @@ def _nothing(nbytes: int) -> int:
 
 @lru_cache(256)
 def by_rows(count: int, step: int, depth: int) -> Rows:
-    """Return the table of a matrix whose rows lie `step` apart, and their terms side by side."""
+    """Return the table of a matrix whose rows lie `step` apart, with contiguous terms."""
     return rows_of(steps(count, step), steps(depth, 1))
 
 
 @lru_cache(1024)
 def steps(count: int, step: int) -> Array:
-    """Return offsets of so many elements that lie so far apart."""
+    """Return the offsets of so many elements that lie `step` apart."""
     return np.arange(count) * step
 
 
 # ---- matrices of integers
 
-# The integers in which products of others are added up: those have the last bits of them.
+# The integers in which products of integers of each size are summed: their last bits are those of the exact sums.
 _SUMS: dict[int, DType] = {size: np.dtype(np.int64 if size == 8 else np.int32) for size in (1, 2, 4, 8)}
 
 
@@ -233,7 +233,7 @@ def integer_product(a: Array, b: Array) -> Array | None:
 
 
 def _in_order(c: Array, a: Array, b: Array) -> Array:
-    """Return a product of stacks as NumPy's matmul lays it out."""
+    """Return a product of stacks with the strides that NumPy's matmul gives it."""
     strides = product_strides(c.shape, c.itemsize, *[Layout(one.shape, one.strides) for one in (a, b)])
     if strides == c.strides:
         return c
@@ -243,14 +243,14 @@ def _in_order(c: Array, a: Array, b: Array) -> Array:
 
 
 def _stack(x: Array, dtype: DType) -> Array:
-    """Return stacked matrices along one axis, as a view of the same bits where that can be."""
+    """Return stacked matrices along one axis, as a view of the same bits where possible."""
     x = x.view(dtype) if x.itemsize == dtype.itemsize else x.astype(dtype)
     x = x.reshape(-1, *x.shape[-2:])
     return x if x.flags.aligned and not any(step % x.itemsize for step in x.strides) else x.copy()
 
 
 def _parts(a: Array, b: Array, c: Array, number: int) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield about equal parts of products: of the stack where it is long, else of rows or columns."""
+    """Yield about equal parts of products: of the stack if it is long, else of the rows or columns."""
     count, rows, columns = c.shape
     longest = max(range(3), key=lambda axis: c.shape[axis] if axis else count * (count >= number) * rows * columns)
     step = -(-c.shape[longest] // number)

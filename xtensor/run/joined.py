@@ -1,7 +1,7 @@
-"""Contractions with what follows them as one kernel: generated code goes on from finished sums in its registers.
+"""Contractions with the steps that follow them as one kernel: generated code goes on from finished sums in registers.
 
-What follows is the program of a loop over the contraction's shape. Its results and its operands of that shape lie as
-the contraction's own result would, the others have one number for each channel, or one.
+The steps that follow are the program of a loop over the contraction's shape. Its results and its operands of that shape
+lie as the contraction's own result would; other operands have one number for each channel, or a single one.
 """
 
 from __future__ import annotations
@@ -34,51 +34,51 @@ from .native import scalar_word, word_values
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# How an operand lies that has one number for each channel, before it is known whether channels are rows or columns.
+# The lie of an operand with one number for each channel, before it is known whether channels are rows or columns.
 CHANNELS = "channels"
 
 
-# Launches machine code that is told where operands begin, the target, slots, and where weights are kept, laid out;
-# returns False where that has to be done another way.
+# Launches machine code, given the addresses of operands, target and slots, and where laid-out weights are kept; returns
+# False where that has to be done another way.
 Launcher = Callable[[Sequence[int], int, int, Any], bool | None]
 
 
 class Contraction(Protocol):
-    """What an op whose kind is "contraction" can do besides."""
+    """What an op whose kind is "contraction" can do besides computing its result."""
 
     def channels(self, ndim: int, **params: Any) -> int:
-        """Return the axis of its result that operands may have one number for each place of."""
+        """Return the axis of its result along which operands may have one number for each index."""
         ...
 
     def strides(self, operands: Sequence[Meta], shape: Shape, itemsize: int, **params: Any) -> Shape:
-        """Return how its result lies."""
+        """Return the strides of its result."""
         ...
 
     def refusal(self, operands: Sequence[Meta], result: Meta, *, is_light: bool, **params: Any) -> str:
-        """Return why its code does not go on with what follows, "" where it does. is_light: whether that is few steps
-        that are no functions.
+        """Return why its code does not go on with the steps that follow, "" where it does. is_light: whether these are
+        few, and none is a function.
         """
         ...
 
     def write(self, operands: Sequence[Array], ending: Ending, **params: Any) -> None:
-        """Compute it and what follows, into the arrays of `ending`."""
+        """Compute it and the steps that follow, into the arrays of `ending`."""
         ...
 
     def known(
         self, operands: Sequence[Array], ending: Ending, **params: Any
     ) -> tuple[Launcher, Array, Callable[[Any], Any]] | None:
-        """Return the launcher of what did that for arrays that lie like these, the slots that it was told, and what
-        returns where the second operand is kept as it is laid out; None where there is none.
+        """Return the launcher of the code that did that for arrays that lie like these, the slots that it was given,
+        and a function that returns where the laid-out second operand is kept; None where there is none.
         """
         ...
 
 
 class Ending(NamedTuple):
-    """What follows a contraction, with the arrays that it works on.
+    """The steps that follow a contraction, with the arrays that they work on.
 
     finish: as code is told it. arrays: of each input, None for the sum, and of each output, with the axes of the
-    contraction's result. scalars: as Python has them. place: that of the array in which sums are added up, which is
-    an output.
+    contraction's result. scalars: as Python has them. place: the index of the array in which sums are added up, which
+    is an output.
     """
 
     finish: Finish
@@ -88,29 +88,29 @@ class Ending(NamedTuple):
 
     @property
     def target(self) -> Array:
-        """What sums are added up in."""
+        """The array in which sums are added up."""
         return self.arrays[self.place]
 
     def seen(self, view: Callable[[Array], Array]) -> Ending:
-        """Return what follows a part of the contraction, which is a view of the whole."""
+        """Return the steps that follow a part of the contraction, given the view that takes that part of each array."""
         return self._replace(arrays=tuple([None if array is None else view(array) for array in self.arrays]))
 
     def along(self, lie: str) -> Finish:
-        """Return what code is told where channels are rows, or columns."""
+        """Return the finish where channels are rows, or columns."""
         return self.finish._replace(lies=tuple([lie if one == CHANNELS else one for one in self.finish.lies]))
 
     def slots_of(self, groups: int) -> Array:
-        """Return what the code is told: a row for each group."""
+        """Return the slots of all groups: a row for each group."""
         return np.stack([self.slots(group) for group in range(groups)])
 
     def slots(self, group: int) -> Array:
-        """Return what the code of one group is told; the second axis of all arrays is that of groups."""
+        """Return the slots of one group; the second axis of all arrays is that of groups."""
         places = [0 if array is None else address(array[:, group]) for array in self.arrays]
         words = map(scalar_word, self.scalars, self.finish.program.scalars)
         return np.array([*places, *[value for word in words for value in word_values(word)]], np.int64)
 
     def write(self) -> None:
-        """Make the outputs of sums that lie in the target: where that was not done in registers."""
+        """Compute the outputs from sums that lie in the target, where that was not done in registers."""
         program = self.finish.program
         inputs = [self.target.copy() if array is None else array for array in self.arrays[: len(program.inputs)]]
         outputs = self.arrays[len(inputs) :]
@@ -118,13 +118,13 @@ class Ending(NamedTuple):
 
 
 class Relaunch(NamedTuple):
-    """A joint that is launched again, on arrays that lie alike: told where these begin, and scalars.
+    """A joint to be launched again, on arrays that lie alike: it is given their addresses, and scalars.
 
-    launcher: of the machine code. spans: how far operands, what the program reads besides, and results reach before and
-    behind where they begin, empty where no result shares memory with anything; results: how many of these are results;
-    target: which of them sums are added up in. slots: what code is told of each group's arrays: which of them it is,
-    and how far it lies behind where that begins. odd: of each array the bits of its address that are 0 where it is
-    aligned. kept: returns where the second operand is kept as it is laid out.
+    launcher: of the machine code. spans: how far operands, other inputs of the program, and results reach before and
+    behind their addresses, empty where results share memory with nothing; results: how many of these arrays are
+    results; target: which of them sums are added up in. slots: for each group's slots, which array they are of, and how
+    far behind its address. odd: of each array the bits of its address that are 0 where it is aligned. kept: returns
+    where the laid-out second operand is kept.
     """
 
     launcher: Launcher
@@ -137,19 +137,19 @@ class Relaunch(NamedTuple):
     kept: Callable[[Any], Any]
 
     def __call__(self, places: Sequence[int], words: Sequence[int], keeper: Any = None) -> bool:
-        """Do it where arrays begin at places, with the words of scalars; return whether that was done. keeper: how
-        the second operand is kept.
+        """Do it for arrays at these addresses, with the words of scalars; return whether that was done. keeper: how the
+        second operand is kept.
         """
         is_odd = any([place & bits for place, bits in zip(places, self.odd, strict=True)])
         if is_odd or (self.spans and self._shares(places)):
             return False
-        told = (*places, 0)  # the sums lie nowhere
+        told = (*places, 0)  # the sums have no address
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
         target = places[self.target - self.results]
         return self.launcher(places[: self.operands], target, slots.buffer_info()[0], keeper) is not False
 
     def _shares(self, places: Sequence[int]) -> bool:
-        """Return whether a result shares memory with what is read."""
+        """Return whether a result shares memory with an array that is read."""
         reach = [(place + low, place + high) for place, (low, high) in zip(places, self.spans, strict=True)]
         return any([a < d and c < b for a, b in reach[-self.results :] for c, d in reach[: -self.results]])
 
@@ -157,7 +157,7 @@ class Relaunch(NamedTuple):
 class Joint(NamedTuple):
     """A contraction and the kernel that goes on from it, as one.
 
-    numbers: of the contraction's operands, of what the program reads besides, of its scalars, and of its results.
+    numbers: of the contraction's operands, of the program's other inputs, of its scalars, and of its results.
     """
 
     op: Contraction
@@ -168,9 +168,9 @@ class Joint(NamedTuple):
     numbers: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
     def run(self, arrays: Sequence[Sequence[Array]], scalars: Sequence[Any], *, apart: bool) -> Relaunch | None:
-        """Write the results, and return what does it again, None where nothing does; while sums are added up nothing
-        else may lie in their memory. arrays: operands, what is read besides, and results; apart: whether these share no
-        memory with others whatever arrays come.
+        """Write the results, and return an object that does it again, None where nothing can; while sums are added up
+        nothing else may lie in their memory. arrays: operands, other inputs, and results; apart: whether results share
+        no memory with the others, whatever arrays come.
         """
         operands, others, results = arrays
         shares = any([np.may_share_memory(one, result) for one in (*operands, *others) for result in results])
@@ -185,7 +185,7 @@ class Joint(NamedTuple):
         return self._relaunch(arrays, ending, apart)
 
     def _relaunch(self, parts: Sequence[Sequence[Array]], ending: Ending, apart: bool) -> Relaunch | None:
-        """Return what does again what was done; None where that is not known, or arrays were copied on the way."""
+        """Return what repeats the computation; None where that is not known, or arrays were copied on the way."""
         operands, others, results = parts
         inputs = len(self.finish.program.inputs)
         found = getattr(self.op, "known", lambda *_, **__: None)(operands, ending, **self.params)
@@ -208,11 +208,11 @@ class Joint(NamedTuple):
 
     @property
     def _lies(self) -> list[str]:
-        """How what the program reads lies, the sum left out."""
+        """How the program's inputs lie, without the sum."""
         return [lie for number, lie in enumerate(self.finish.lies) if number != self.finish.sum]
 
     def _seen(self, array: Array, lie: str, shape: Shape) -> Array:
-        """Return an operand with the axes of the result; numbers of channels lie side by side."""
+        """Return an operand broadcast to the result's shape; numbers of channels are made contiguous."""
         if lie == CHANNELS:
             whole = np.broadcast_to(array, shape)
             own = tuple([slice(None) if axis == self.axis else slice(1) for axis in range(len(shape))])
@@ -226,7 +226,7 @@ class Joint(NamedTuple):
 
 
 def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
-    """Return a contraction and what goes on from it as one, or why they are two."""
+    """Return a contraction and the kernel that goes on from it as one, or the reason why they are two."""
     (number,), metas = before.results, work.metas
     node, sums = work.trace.values[number], metas[number]
     if work.device.backend is not CPU or work.limits.engine not in ("auto", "llvm") or host() is None:
@@ -253,7 +253,7 @@ def joint_of(kernel: Kernel, before: Kernel, work: Work) -> Joint | str:
 
 @lru_cache(maxsize=1024)
 def _lack(program: Program) -> str:
-    """Return what generated code lacks for a program, "" where nothing."""
+    """Return what generated code lacks for a program, "" where it lacks nothing."""
     try:
         steps = Steps(Finish(program, 0, (ALIKE,) * len(program.inputs)), 1)
         steps.begin("entry")
@@ -265,7 +265,7 @@ def _lack(program: Program) -> str:
 
 
 def _lie(meta: Meta, sums: Meta, axis: int) -> str:
-    """Return how an operand lies beside the packed sums of a contraction; "" where code is not made for that."""
+    """Return how an operand lies beside the packed sums of a contraction; "" where code cannot handle that."""
     strides, item, step = strides_over(meta.layout, sums.shape), meta.dtype.itemsize, sums.dtype.itemsize
     if all(n == 1 or a * step == b * item for n, a, b in zip(sums.shape, strides, sums.layout.strides, strict=True)):
         return ALIKE
@@ -287,7 +287,7 @@ def write_product(a: Array, b: Array, ending: Ending) -> None:
 
 
 def _write_rows(a: Array, b: Array, ending: Ending) -> None:
-    """Write some rows of a product; the second axis of arrays is that of its only group."""
+    """Write some rows of a product; arrays have a second axis, that of their only group."""
     c, item = ending.target, a.itemsize
     one = Product(a.dtype, a.shape[0], b.shape[1], a.shape[1], finish=ending.along(COLUMNS))
     table = by_rows(a.shape[0], a.strides[0] // item, a.shape[1])
@@ -299,7 +299,7 @@ def _write_rows(a: Array, b: Array, ending: Ending) -> None:
 
 
 def refuse_product(a: Meta, b: Meta, result: Meta) -> str:
-    """Return why what follows a product of matrices is not computed with it, "" where it is."""
+    """Return why the steps that follow a product of matrices are not computed with it, "" where they are."""
     char = result.dtype.char
     if len(a.shape) != 2 or len(b.shape) != 2 or char not in PRODUCT_SECONDS or a.dtype != b.dtype:
         return "it is no product of two matrices of real numbers"

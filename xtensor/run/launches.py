@@ -1,6 +1,4 @@
-"""Kernels that are written out, laid out once for arrays that come later: what calls are told of these is where they
-begin.
-"""
+"""Launches of hand-written kernels, laid out once for arrays that come later: a run is only given their addresses."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ from .native import SCRATCH, Laid, Launch, Place, Scratch, Word
 
 Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
-# The operands of convolutions and the like: inputs, weights, outputs, biases, slots of what follows, what says that an
-# output is not finite, and weights as they are laid out.
+# The operands of convolutions and the like: inputs, weights, outputs, biases, slots of the steps that follow, a flag
+# that an output is not finite, and weights as they are laid out.
 X, W, Y, BIAS, SLOTS, FLAG, PACKED = range(7)
 
-# Bytes of weights that are laid out from which on they may be kept, and of all that are kept; ways to lay out those of
-# one memory.
+# The fewest bytes of laid-out weights that may be kept, and the most of all that are kept; the most ways to lay out the
+# weights of one memory.
 KEPT_LEAST, KEPT_MOST, KEPT_WAYS = 1 << 15, 1 << 28, 16
 
 
@@ -42,30 +40,30 @@ class Sheet:
         self.packing: list[Launch] = []
 
     def take(self, count: int, dtype: DType) -> Place:
-        """Return a place in the scratch memory for so many numbers."""
+        """Return a place in scratch memory for so many numbers."""
         return Place(SCRATCH, self.scratch.take(count * dtype.itemsize))
 
     def pack(self, count: int, dtype: DType) -> Place:
-        """Return a place for so many numbers of weights that are laid out, which may be kept."""
+        """Return a place for so many numbers of laid-out weights, which may be kept."""
         return Place(PACKED, self.packed.take(count * dtype.itemsize))
 
     def keep(self, table: Array) -> int:
-        """Return where a table lies, and keep it."""
+        """Return the address of a table, and keep the table."""
         self.tables.append(table)
         return address(table)
 
 
-# What makes launches.
+# A function that makes launches.
 Make = Callable[[Sheet], list[Launch]]
 
 
-# What keeps memory alive, and where it begins.
+# An object that keeps memory alive, and the address of that.
 Lent = tuple[Any, int]
 
 
 class Packed:
-    """Weights as launches for so many threads lay them out. memory: where, None as long as that is nowhere; filled: the
-    memory in which they lie by now, which is another one where they were let go of meanwhile.
+    """Weights as laid out for launches on so many threads. memory: theirs, None as long as there is none; filled: the
+    memory that holds them by now, which is another one if their memory was released in between.
     """
 
     __slots__ = ("__weakref__", "filled", "memory", "nbytes")
@@ -74,13 +72,13 @@ class Packed:
         self.let_go()
 
     def let_go(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self.memory: Lent | None = None
         self.filled: Lent | None = None
         self.nbytes = 0
 
     def take(self, nbytes: int) -> Lent | None:
-        """Return memory for so many bytes, of the oldest if need be; None for more than can be kept."""
+        """Return memory for so many bytes, released by the oldest if need be; None for more than can be kept."""
         memory = self.memory
         if memory is None and nbytes <= KEPT_MOST:
             with first_use:
@@ -101,8 +99,8 @@ _kept: list[ref[Packed]] = []
 
 
 class Layouts:
-    """What is laid out of some memory. state: its version and changes, for which that is so. ways: by the launches that
-    read it, their threads, and where the weights begin.
+    """The ways in which some memory is laid out. state: the version and changes of the memory for which they are valid.
+    ways: by the launches that read them, their threads, and where the weights begin.
     """
 
     __slots__ = ("state", "ways")
@@ -113,13 +111,13 @@ class Layouts:
 
 
 class Keeper(NamedTuple):
-    """Weights that may be kept: where they begin, and what is kept of their memory."""
+    """Weights that may be kept: their address, and what is kept of their memory."""
 
     begin: int
     layouts: Layouts
 
     def packed(self, launches: Launches, threads: int) -> Packed | None:
-        """Return where they are kept for launches, from the second time on; the first time is noted."""
+        """Return the memory where they are kept for launches, from the second time on; the first time is only noted."""
         ways, way = self.layouts.ways, (launches, threads, self.begin)
         found = ways.get(way)
         if found is None:
@@ -129,8 +127,8 @@ class Keeper(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Launches for so many threads. whole: all of them; again: what is left where weights are laid out; nbytes: of
-    these, 0 where there are none. tables: what must live.
+    """Launches for so many threads. whole: all of them; again: those left where weights are laid out already; nbytes:
+    of laid-out weights, 0 if there are none. tables: that must be kept alive.
     """
 
     whole: Laid
@@ -139,12 +137,12 @@ class Prepared(NamedTuple):
     tables: list[Array]
 
     def run(self, words: Sequence[int], packed: Packed | None, rest: int = 0, boxes: Sequence[int] = ()) -> None:
-        """Run them on arrays that begin there. packed: where weights may be kept; None where they may not."""
+        """Run them on arrays at these addresses. packed: where weights may be kept, None if they may not."""
         if not self.nbytes:
             self.whole.run(words, rest, boxes)
             return
         kept = None if packed is None else packed.take(self.nbytes)
-        memory = kept or POOL.lend(self.nbytes)  # held as long as this runs, whoever lets go of it meanwhile
+        memory = kept or POOL.lend(self.nbytes)  # held as long as this runs, even if it is released meanwhile
         is_there = kept is not None and packed is not None and packed.filled is kept
         laid = self.again if is_there else self.whole
         laid.run([*words, *[0] * (PACKED - len(words)), memory[1]], rest, boxes)
@@ -155,8 +153,8 @@ class Prepared(NamedTuple):
 class Launches:
     """Kernels that run one after the other on operands that come later, for any number of threads.
 
-    makes: of each, which take the same scratch memory in turn. operands: how many there are. seconds: what they take
-    one thread. most: threads that they may have.
+    makes: functions that make launches; these use the same scratch memory in turn. operands: their number. seconds: an
+    estimate for one thread. most: threads that may be used.
     """
 
     def __init__(self, makes: Sequence[Make], operands: int, seconds: float, most: int = 1 << 10) -> None:
@@ -164,11 +162,11 @@ class Launches:
         self._prepared: dict[int, Prepared] = {}
 
     def run(self, *operands: Array | None) -> None:
-        """Run them on arrays that lie as those that they were made for; None for one that no word speaks of."""
+        """Run them on arrays that lie like those they were made for; None for an operand that they do not use."""
         self.run_at([0 if one is None else begin_of(one) for one in operands])
 
     def run_at(self, words: Sequence[int], keeper: Keeper | None = None) -> None:
-        """Run them on arrays that begin there. keeper: what `kept` returns."""
+        """Run them on arrays at these addresses. keeper: what `kept` returns."""
         threads = min(worth(self._seconds), self._most)
         if threads > 1:
             ready = self._for(threads)
@@ -178,9 +176,9 @@ class Launches:
         self._for(1).run(words, None if keeper is None else keeper.packed(self, 1))
 
     def kept(self, weights: TBlob) -> Keeper | None:
-        """Return how weights are kept as they are laid out, as long as they stay as they are; None where that is not
-        worth it, or others outside can write to them. Writes of other threads are counted when they end, so that
-        nothing half written is used again.
+        """Return how laid-out weights are kept for as long as the weights stay the same; None where that is not worth
+        it, or others outside can write to them. Writes of other threads are counted when they end, so that no
+        half-written weights are used again.
         """
         owner = weights.owner
         if self._for(1).nbytes < KEPT_LEAST or owner.is_written:
@@ -193,7 +191,7 @@ class Launches:
         return Keeper(weights.address, layouts)
 
     def made(self, threads: int) -> tuple[list[Launch], Sheet]:
-        """Return the launches for so many threads, but for those that lay out weights, and what they were made with."""
+        """Return the launches for so many threads, without those that lay out weights, and the sheet of these."""
         sheet, found = Sheet(threads), list[Launch]()
         for make in self._makes:
             found += make(sheet)
@@ -212,10 +210,10 @@ class Launches:
 
 
 class Begun(NamedTuple):
-    """What makes a result when it is told where that and what it is made of begin. run_at: of launches, returns False
-    where that has to be done another way. order: the place of each operand among the result and what is given, None
-    for one that there is not. odd: the bits of addresses that are 0 where arrays are aligned. kept: of launches, what
-    they keep of the second of what is given, its weights; None where that are none.
+    """Computes a result from the addresses of that and of the given arrays. run_at: of launches, returns False where it
+    has to be done another way. order: the place of each operand among the result and the given arrays, None for one
+    that is absent. odd: the bits of addresses that are 0 where arrays are aligned. kept: of launches, returns what is
+    kept of the second array given, the weights; None where there are none.
     """
 
     run_at: Callable[..., bool | None]
@@ -224,7 +222,7 @@ class Begun(NamedTuple):
     kept: Callable[[TBlob], Keeper | None] | None = None
 
     def __call__(self, given: Sequence[int], to: int, keeper: Keeper | None = None) -> bool:
-        """Make it, and return whether that was done. keeper: how weights are kept."""
+        """Compute it, and return whether that was done. keeper: how weights are kept."""
         places = (to, *given)
         if any([place & self.odd for place in places]):
             return False
@@ -233,12 +231,12 @@ class Begun(NamedTuple):
 
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:
-    """Return a kernel with the words of its calls, dealt out to so many threads."""
+    """Return the launch of a kernel with the words of its calls, dealt out to so many threads."""
     return dealt(code, [calls[n::threads] for n in range(min(threads, len(calls)))])
 
 
 def dealt(code: Code, groups: Sequence[Sequence[Sequence[Word]]]) -> Launch:
-    """Return a kernel with the words of the calls of each thread, which makes them in order."""
+    """Return the launch of a kernel with the words of the calls of each thread, which makes them in order."""
     words: list[int] = []
     fillings: list[tuple[int, int, int]] = []
     for call in [call for group in groups for call in group]:
@@ -250,12 +248,12 @@ def dealt(code: Code, groups: Sequence[Sequence[Sequence[Word]]]) -> Launch:
 
 
 def behind(word: Word, nbytes: int) -> Word:
-    """Return the place so many bytes behind one."""
+    """Return the place, or address, so many bytes behind another one."""
     return Place(word.number, word.after + nbytes) if isinstance(word, Place) else word + nbytes
 
 
 def begin_of(array: Array) -> int:
-    """Return where an array lies, in a quarter of the time of `address` where it is contiguous and writable."""
+    """Return the address of an array, in a quarter of the time of `address` if it is contiguous and writable."""
     try:
         return addressof(c_char.from_buffer(array))
     except (TypeError, ValueError):
@@ -263,7 +261,7 @@ def begin_of(array: Array) -> int:
 
 
 class View:
-    """How a view of an operand lies. at: the operand, and bytes to the view's first element; steps: in elements."""
+    """How a view of an operand lies. at: the operand, and bytes to its first element; steps: strides in elements."""
 
     __slots__ = ("at", "dtype", "is_contiguous", "shape", "steps")
 
@@ -274,6 +272,6 @@ class View:
         self.is_contiguous = view.flags.c_contiguous
 
     def place(self, *where: int) -> Place:
-        """Return where an element of the first axes lies."""
+        """Return the place of an element, given its indices along the first axes."""
         far = sum([n * step for n, step in zip(where, self.steps, strict=False)])
         return Place(self.at.number, self.at.after + far * self.dtype.itemsize)

@@ -1,6 +1,6 @@
-"""Machine code run for a list of kernels: what each is told, and the one call that runs them all.
+"""Machine code run for a list of kernels: the words that each call is given, and the one call that runs them all.
 
-A launch is a kernel with the words that its calls are told. Most are known when a schedule is prepared; addresses and
+A launch is a kernel with the words of its calls. Most words are known when a schedule is prepared; addresses and
 scalars are filled in by the driver at every run (codegen/cpu/driver.py), from the words of the run.
 """
 
@@ -29,52 +29,52 @@ from ..storage.pool import ALIGNMENT, POOL
 from ..storage.storage import Native
 from .nest import Box, Nest
 
-# The number of what a kernel's launches hand on to each other in memory of their own.
+# The number that stands for the scratch memory in which a kernel's launches hand on results to each other.
 SCRATCH = -1
 
 # Bytes of a word.
 WORD = 8
 
-# Of so many runs, the first few try by turns whether several threads are faster than one; work of so many seconds is
-# shared in any case.
+# Of every PERIOD runs, the first TRIALS try by turns whether several threads are faster than one; work of LONG_SECONDS
+# is shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
 
-# A scalar: the number of a value, whose word is filled in, or the words themselves.
+# A scalar: the number of a value, whose word is filled in at each run, or the words themselves.
 Scalar = int | bytes
 
 
 class Place(NamedTuple):
-    """Where an operand's first element is: the number of a value, or SCRATCH, and bytes after it."""
+    """Where an operand's first element is: the number of a value, or SCRATCH, and the bytes from its beginning."""
 
     number: int
     after: int = 0
 
 
-# A word that a call is told: a number, or where an operand, or the scratch memory, begins, and bytes behind that.
+# A word of a call: a number, or a place, whose address is filled in.
 Word = int | Place
 
 
 class Scratch:
-    """Memory that the launches of one kernel share while it runs; those of the next one use it again."""
+    """Memory that the launches of one kernel share while it runs; those of the next kernel use it again."""
 
     def __init__(self) -> None:
         self.nbytes = self._taken = 0
 
     def take(self, nbytes: int) -> int:
-        """Return where so many bytes are to lie."""
+        """Return the offset of so many bytes."""
         begin = self._taken
         self._taken += -(-nbytes // ALIGNMENT) * ALIGNMENT
         self.nbytes = max(self.nbytes, self._taken)
         return begin
 
     def release(self) -> None:
-        """Take back all that was taken."""
+        """Take back all memory."""
         self._taken = 0
 
 
 class Making(NamedTuple):
     """How launches are made. threads: among which each is shared; contract: whether multiply-adds are contracted;
-    aligned: whether results that are written begin alike, where vectors do; scratch: gives memory to work in.
+    aligned: whether results that are written begin alike, where vectors do; scratch: memory to work in.
     """
 
     threads: int
@@ -84,10 +84,10 @@ class Making(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """A kernel with what its calls are told.
+    """A kernel with the words of its calls.
 
-    counts: the calls of each thread. size: the words of a call. words: of all calls, one after the other, with 0 where
-    something is filled in. fillings: the word, the number of the value it is told of, and what is added.
+    counts: the calls of each thread. size: the words of a call. words: of all calls, one after the other, 0 where one
+    is filled in. fillings: the index of such a word, the number of the value it comes from, and what is added.
     """
 
     code: Code
@@ -111,11 +111,11 @@ def launch_of(
     own: Sequence[int],
     goes_on: bool = False,
 ) -> Launch:
-    """Return a kernel over the boxes of each group, in one thread each.
+    """Return the launch of a kernel over the boxes of each group, one thread for each group.
 
-    depth: the loops inside it; a call for each position of the others. lie: how operands lie along the innermost loop.
-    ahead: bytes further on that inputs are fetched, by place. own: the bytes that each thread works in.
-    goes_on: whether code is told that rows go on before and after a box.
+    depth: the loops inside the kernel; there is a call for each position of the others. lie: how operands lie along the
+    innermost loop. ahead: how many bytes ahead inputs are prefetched, by index. own: bytes of scratch memory for each
+    thread. goes_on: whether code is told that rows go on before and after a box.
     """
     kept = [
         strides[len(strides) - depth :] if how in (STRIDED, CROSSWISE) else strides[len(strides) - depth : -1]
@@ -143,7 +143,7 @@ def launch_of(
 
 
 def enter_scalars(scalars: Sequence[Scalar], words: list[int], fillings: list[tuple[int, int, int]]) -> None:
-    """Add the words of scalars."""
+    """Append the words of scalars, and the fillings of those that vary."""
     for scalar in scalars:
         if isinstance(scalar, bytes):
             words += word_values(scalar)
@@ -153,7 +153,7 @@ def enter_scalars(scalars: Sequence[Scalar], words: list[int], fillings: list[tu
 
 
 def _calls(nest: Nest, depth: int, box: Box, goes_on: bool) -> list[tuple[list[int], list[int]]]:
-    """Return the calls that cover a box: the first words of each, and how far its operands are from their first."""
+    """Return the calls that cover a box: the first words of each, and the offsets of its operands."""
     outer = len(nest.lengths) - depth
     around = (-(box.starts[-1] > 0), -(box.starts[-1] + box.lengths[-1] < nest.lengths[-1])) if goes_on else ()
     lengths = [*box.lengths[outer:], *around]
@@ -171,7 +171,7 @@ _DOUBLE, _SINGLE, _WHOLE = struct.Struct("=d").pack, struct.Struct("=f4x").pack,
 
 
 def second_word(number: int) -> int:
-    """Return the number under which a scalar of two words has the second: no value and no memory has it."""
+    """Return the number for the second word of a scalar of two words: no value and no memory has it."""
     return SCRATCH - 1 - number
 
 
@@ -184,7 +184,7 @@ def scalar_numbers(numbers: Iterable[int], dtypes: Iterable[Any]) -> list[int]:
 
 
 def scalar_word(value: Any, dtype: Any) -> bytes:
-    """Return a Python scalar as one word, of complex128 as two, converted as NumPy converts it."""
+    """Return a Python scalar as one word, or two for complex128, converted as NumPy converts it."""
     kind, letter = type(value), dtype.char
     if kind is float or (kind is int and 0 <= value <= 127):
         if letter == "d":
@@ -203,7 +203,7 @@ def scalar_words(values: Iterable[Any], dtypes: Iterable[Any]) -> bytes:
 
 
 def scalar_format(dtype: Any) -> str:
-    """Return how `struct` packs the word of a scalar."""
+    """Return the format in which `struct` packs the word of a scalar."""
     return {"d": "d", "f": "f4x"}.get(dtype.char, "q")
 
 
@@ -217,14 +217,14 @@ _SIGN = 1 << 63
 
 
 def whole(value: int) -> int:
-    """Return an integer for a word of 64 bits; raises OverflowError for one that does not fit."""
+    """Return an integer for a word of 64 bits; raises OverflowError if it does not fit."""
     if -_SIGN <= value < _SIGN:
         return value
     raise OverflowError(f"{value} does not fit into 64 bits")
 
 
 def packable(value: Any, dtype: Any, second: bool = False) -> Any:
-    """Return a Python scalar as `struct` takes it for its format. second: the second word of two."""
+    """Return a Python scalar as `struct` takes it for its format. second: for the second of two words."""
     if dtype.char == "d":
         return value
     if dtype.char == "f":
@@ -240,14 +240,14 @@ def _rounded(value: Any) -> float:
 # ---- lists of launches
 
 
-# A word that is always 0, where nothing stops the driver.
+# A word that is always 0, for launches that nothing stops.
 _ZERO = np.zeros(1, np.int64)
 _NEVER: int = _ZERO.__array_interface__["data"][0]
 
 
 class Laid:
-    """Launches laid out for the driver, what they are told of values being words of a run. formats: of those words;
-    stop: where it is noted that nothing more is to be launched, if there is such a place: a word and bytes after it.
+    """Launches laid out for the driver, with the words of a run in place of values. formats: of those words; stop:
+    where a kernel notes that nothing more is to be launched, as a word of a run and bytes behind it, None if none can.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Laid:
         used = sorted({told for launch in launches for _, told, _ in launch.fillings if told != SCRATCH})
         self._uses = used if 2 * len(used) < len(formats) else None
         place = {told: at if self._uses is not None else told for at, told in enumerate(used)}
-        if self._uses is not None:  # a list of many segments has many words, of which each is told few
+        if self._uses is not None:  # each of many segments uses few of all the words
             formats = [formats[told] for told in used]
         self.codes = Counter([launch.code for launch in launches])
         scratch = len(HEAD) + len(formats)
@@ -289,7 +289,7 @@ class Laid:
                 at = scratch if told == SCRATCH else len(HEAD) + place[told]
                 fillings.append((first + word, at, more))
         begins = [tables[id(launch)] for launch in launches]
-        self._memory = [np.array(one, np.int64) for one in (words, fillings, begins)]  # as long as the driver reads it
+        self._memory = [np.array(one, np.int64) for one in (words, fillings, begins)]  # kept for the driver
         template, places, order = [one.__array_interface__["data"][0] for one in self._memory]
         behind = 8 * (boxes + threads - 1)
         self._head = (template, len(words), places, len(fillings), order, len(begins), behind)
@@ -298,12 +298,12 @@ class Laid:
         self._call = driver().call
 
     def run(self, words: Sequence[Any], rest: int = 0, boxes: Sequence[int] = ()) -> None:
-        """Run all launches. words: of the run; boxes: of the workers."""
-        memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)  # which is kept as long as this runs
+        """Run all launches. words: of the run; rest, boxes: for the workers that share them, as of `share`."""
+        memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)  # kept as long as this runs
         stop = self._stops(words)
         if self._uses is not None:
             words = [words[told] for told in self._uses]
-        # The driver works in the zeros behind the words, which nobody else has.
+        # The driver uses the zeros behind the words as its memory, which no other call shares.
         self._call(self._pack(*self._head, stop, *words, base, rest, *boxes))
 
     def _stops(self, words: Sequence[Any]) -> int:
@@ -311,7 +311,7 @@ class Laid:
         return _NEVER if self._stop is None else int(words[self._stop[0]]) + self._stop[1]
 
     def standing(self, words: Sequence[Any]) -> tuple[Native, dict[int, int], Any]:
-        """Return a run for the driver in memory of its own, where in it words of a run are, and what it works in."""
+        """Return a run for the driver in memory of its own, where in it words of a run are, and its scratch memory."""
         memory, base = POOL.lend(self.nbytes) if self.nbytes else (None, 0)
         uses = range(len(words)) if self._uses is None else self._uses
         told_words = [words[told] for told in uses]
@@ -322,8 +322,8 @@ class Laid:
 class Way(Protocol):
     """How machine code computes one kernel, or several that run together; it keeps no memory alive.
 
-    seconds: an estimate for one thread. aligned: whether what it writes begins where vectors do. task: what it
-    computes.
+    seconds: an estimate for one thread. aligned: whether the memory that it writes begins on the boundary of a vector.
+    task: what it computes.
     """
 
     seconds: float
@@ -336,10 +336,10 @@ class Way(Protocol):
 
 
 class Makes(NamedTuple):
-    """What makes the launches of one way.
+    """Makes the launches of one way.
 
-    where: of each number in the launches, the word of a run that tells of it and what is added.
-    first: the launches for one thread, which work in so much `room`.
+    where: of each number in the launches, the word of a run that it stands for, and what is added to it. first: the
+    launches for one thread, which take `room` bytes of scratch memory.
     """
 
     way: Way
@@ -349,7 +349,7 @@ class Makes(NamedTuple):
 
     @classmethod
     def of(cls, way: Way, contract: bool) -> Makes:
-        """Return it with the launches for one thread; raises LacksError where generated code lacks something."""
+        """Return this with the launches for one thread; raises LacksError where generated code lacks something."""
         try:
             driver()
         except RuntimeError as error:
@@ -359,7 +359,7 @@ class Makes(NamedTuple):
         return cls(way, {}, first, scratch.nbytes)
 
     def told(self, launches: Iterable[Launch]) -> list[Launch]:
-        """Return launches that are told words of a run instead of numbers."""
+        """Return launches whose fillings name words of a run instead of numbers."""
         return [launch._replace(fillings=[self._told(*one) for one in launch.fillings]) for launch in launches]
 
     def _told(self, word: int, number: int, more: int) -> tuple[int, int, int]:
@@ -370,10 +370,10 @@ class Makes(NamedTuple):
 
 
 class Segment:
-    """Kernels that run one after the other without anything else between them: one call of machine code.
+    """Kernels that run one after the other with nothing else between them: one call of machine code.
 
-    formats: of a run's words, which may become more until the segment is closed. stop: where a kernel notes that it
-    cannot go on, a word of a run and bytes after it; None where none can.
+    formats: of a run's words; more may be added until the segment is closed. stop: where a kernel notes that it cannot
+    go on, a word of a run and bytes behind it; None where none can.
     """
 
     def __init__(self, contract: bool, formats: Sequence[str]) -> None:
@@ -391,7 +391,7 @@ class Segment:
         self._seconds += makes.way.seconds * (makes.way.seconds > SHARE_PAYS)
 
     def close(self) -> None:
-        """Lay out what was added."""
+        """Lay out the kernels that were added."""
         self._alone = self._for(1)
         for code, times in self.codes.items():
             if code.level == CHEAP and times >= HOT_CALLS:  # the body of a loop
@@ -401,7 +401,7 @@ class Segment:
 
     @property
     def makes(self) -> Sequence[Makes]:
-        """Its kernels, in order."""
+        """The makers of its kernels, in order."""
         return self._makes
 
     @property
@@ -415,11 +415,11 @@ class Segment:
         return self._alone.codes
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the segment does, in words."""
         return f"machine code: {len(self._makes)} kernels in one call"
 
     def run(self, run: Any) -> None:
-        """Run the kernels with the words of a run, on as many threads as are worth it."""
+        """Run the kernels with the words of a run, on as many threads as pay."""
         words = run.words
         if not self._seconds:
             if self._young:
@@ -437,9 +437,9 @@ class Segment:
     def standing(
         self, words: Sequence[Any], seconds: float, launches: int, nbytes: int
     ) -> tuple[Native, dict[int, int], Any] | None:
-        """Return a run in memory of its own, as `Laid.standing` does; None where its code is to be made better, it
-        takes longer, has more launches or works in more memory than this, or other threads would save more than is
-        saved by whoever enters machine code at once.
+        """Return a run in memory of its own, as `Laid.standing` does; None if its code is to be optimised further, if
+        it takes longer, has more launches or needs more scratch memory than given here, or if sharing it among threads
+        would save more time than entering machine code at once does.
         """
         shared = self._seconds * (1 - 1 / threads_here())
         long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
@@ -448,7 +448,7 @@ class Segment:
         return self._alone.standing(words)
 
     def _watched(self, words: Sequence[Any], threads: int) -> None:
-        """Run the kernels, and learn from how long it took."""
+        """Run the kernels, and learn from the time that takes."""
         trial = None
         if threads > 1:
             shares, trial = self._shares()
@@ -465,9 +465,8 @@ class Segment:
         self._young = [code for code in self._young if code.level == CHEAP]
 
     def _shares(self) -> tuple[bool, int | None]:
-        """Return whether to share the work: little work where workers are there, other work as is faster.
-
-        With it comes, for a trial, which way is tried.
+        """Return whether to share the work: little work if workers are awake, medium work if trials found that faster,
+        and much work always. The second result is, for a trial, the way that is tried.
         """
         if self._seconds <= WAKE_PAYS or self._seconds > LONG_SECONDS:
             return worth(self._seconds) > 1, None
@@ -483,7 +482,7 @@ class Segment:
         laid = self._laid.get(threads)
         if laid is None:
             scratch, found = Scratch(), dict[int, list[Launch]]()
-            for one in {id(one): one for one in self._makes}.values():  # a loop has the same ones again
+            for one in {id(one): one for one in self._makes}.values():  # a loop has the same kernels again
                 own = threads if one.way.seconds > SHARE_PAYS else 1
                 if own == 1:
                     scratch.take(one.room)
@@ -498,7 +497,7 @@ class Segment:
 
 
 def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:
-    """Call code for every argument of every group, each group in a thread of its own where there are so many."""
+    """Call code for every argument of every group, each group in a thread of its own if there are so many."""
     arguments = [argument for group in groups for argument in group]
     if len(arguments) == 1:
         code.call(arguments[0])

@@ -1,4 +1,4 @@
-"""Preparing schedules: from kernels and where their operands lie to instructions, and places for every value."""
+"""Preparing schedules: from kernels and the layouts of their operands to instructions, and places for every value."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from .native import WORD, Makes, Segment, packable, scalar_format, scalar_number
 from .rows import ByRows
 from .schedule import Blank, Blobwise, Facts, Instruction, Kernels, Library, Made, Ready, Run, Schedule, Shown
 
-# Schedules of one plan, for operands that lie in so many ways.
+# The most schedules of one plan, for operands with different layouts.
 WAYS = 64
 
-# Bytes of an arena up to which each schedule of small arrays keeps its own.
+# The largest arena, in bytes, that each schedule of small arrays keeps for itself.
 FEW_BYTES = 1 << 14
 
-# Bytes of results for which it is asked at once whether there is room: their loops have many parts.
+# Bytes of a result for which memory is requested in advance: loops that write so much have many parts.
 LARGE = 1 << 30
 
 
 def schedule_of(
     trace: Trace, plan: Plan, key: tuple[Any, ...], into: tuple[int, TBlob] | None, limits: Settings
 ) -> Schedule:
-    """Return the schedule of a plan, prepared where there is none yet. key: of where operands lie; into: as `work_of`
-    has it.
+    """Return the schedule of a plan, prepared if there is none yet. key: of the layouts of operands; into: as for
+    `work_of`.
     """
     schedule: Schedule | None = plan.schedules.get(key)
     if schedule is None or not schedule.fits(limits):
@@ -63,8 +63,8 @@ def schedule_of(
 
 
 def prepared(work: Work, results: Sequence[int], *, is_again: bool = False) -> Schedule:
-    """Return work as a schedule that returns the values of these numbers. is_again: whether it will come again and
-    again with the same scalars.
+    """Return work as a schedule that returns the values of these numbers. is_again: whether it will run again and again
+    with the same scalars.
     """
     with noted(PREPARE, "planner", (work.task(work.plan.kernels).words,)) if observers else nullcontext():
         for number in work.plan.kept:
@@ -82,11 +82,11 @@ def prepared(work: Work, results: Sequence[int], *, is_again: bool = False) -> S
 
 
 class Builder:
-    """A schedule while it is put together, of one work or of several that run one after the other.
+    """A schedule under construction, of one work or of several that run one after the other.
 
-    Values are numbered through: those of each work begin at a base. given: what is not made by an instruction.
-    constants: the scalars of all works, in order. arena: of what one work leaves to others; temporaries: of what each
-    needs while it runs, at the same places whenever it comes again; lying: where some of those are that may be asked
+    Values are numbered consecutively: those of each work begin at a base. given: values that no instruction makes.
+    constants: the scalars of all works, in order. arena: what one work leaves to others; temporaries: what each needs
+    while it runs, at the same places whenever it comes again; lying: the places of those temporaries that may be asked
     for as blobs.
     """
 
@@ -113,7 +113,7 @@ class Builder:
         self._stop: tuple[int, int] | None = None
 
     def stop(self) -> tuple[int, int]:
-        """Return where a kernel notes that it cannot go on, a word of a run and bytes after it: the next one, say."""
+        """Return where a kernel may note that it cannot go on, as a word of a run and bytes behind it."""
         self._stop = self._stop or (self.arena_word, self.arena.apart(WORD))
         return self._stop
 
@@ -140,11 +140,11 @@ class Builder:
         apart: bool = False,
         lasting: Iterable[int] = (),
     ) -> _Maker:
-        """Enter work; what generated code turns out to lack for it is done by others.
+        """Enter work; kernels for which generated code turns out to lack something are computed otherwise.
 
-        where: of values that have memory already, the word that tells of it and what is to be added. own: the results
-        that get memory of their own. lasting: values that other work takes, of which views may be all that is kept:
-        who enters that work lets go of them. keeps_scalars: whether scalars are the same at every run. apart: whether
+        where: of values that have memory already, the word of their address and what is added to it. own: the results
+        that get memory of their own. lasting: values that other work takes, of which perhaps only views are kept:
+        whoever enters that work drops them. keeps_scalars: whether scalars are the same at every run. apart: whether
         kernels run one after the other in any case.
         """
         base, self.numbers = self.numbers, self.numbers + len(work.trace.values)
@@ -179,7 +179,7 @@ class Builder:
         self._drops += drops
 
     def leave_unset(self, made: Made) -> None:
-        """Enter memory that begins unset: it is made with the kernels around."""
+        """Enter memory that begins unset: it is allocated along with that of the kernels around it."""
         self._makes.append(made)
 
     def instruct(self, instruction: Instruction) -> None:
@@ -188,14 +188,14 @@ class Builder:
         self.instructions.append(instruction)
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Let go of values after all that has been entered: of those that are blobs, as what libraries make is."""
+        """Drop values after all that has been entered: those that are blobs, as results of libraries are."""
         if self._segment or self._launches:
             self._drops += numbers
         elif self.instructions:
             self.instructions[-1].drops.extend(numbers)
 
     def close(self) -> None:
-        """Make the kernels since the last other instruction one instruction."""
+        """Make one instruction of the kernels since the last other instruction."""
         segment = self._segment or self._launches
         if segment is not None:
             self.instructions.append(Kernels(self._makes, segment, self._drops))
@@ -204,7 +204,7 @@ class Builder:
         self._segment, self._launches, self._makes, self._drops = None, None, [], []
 
     def schedule(self, results: Sequence[int], *, keeps_arena: bool = False) -> Schedule:
-        """Return the schedule, which returns the values of these numbers. keeps_arena: as of it."""
+        """Return the schedule, which returns the values of these numbers. keeps_arena: see `Schedule`."""
         self.close()
         for instruction in self.instructions:
             if isinstance(instruction, Kernels) and isinstance(instruction.segment, Segment):
@@ -227,9 +227,9 @@ class Builder:
 
 
 def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:
-    """Return who does what of some work, and what makes the launches of the kernels of machine code, by their places.
+    """Return the outline of some work, and the makers of its kernels' launches, by the places of the kernels.
 
-    What generated code turns out to lack is done by others.
+    Kernels for which generated code turns out to lack something are computed otherwise.
     """
     outline = outlined(work, apart=apart)
     while True:
@@ -238,18 +238,18 @@ def _compiled(work: Work, apart: bool) -> tuple[Outline, dict[int, Makes]]:
             for place, way in outline.ways(work):
                 found[place] = Makes.of(way, work.limits.fast_math)
             return outline, found
-        except LacksError as lack:  # found out before anything is entered
+        except LacksError as lack:  # raised before anything is entered
             if outline.together is None:
                 engines.lacks(outline.kernels[place].program, lack)
         outline = outlined(work, apart=True)
 
 
 class _Maker:
-    """The instructions of some work, while they are found.
+    """The instructions of some work, while they are being found.
 
-    where: of each value and scalar, the word of a run that tells of it and what is to be added. needed: the values that
-    must be found as blobs. again: all there is to enter where the very same work comes another time, None where that
-    is not kernels alone. is_there: whether the work is another device's than the CPU.
+    where: of each value and scalar, the word of a run that tells of it and what is added. needed: the values that must
+    be available as blobs. again: all that is to be entered if the same work comes another time, None if that is not
+    just kernels. is_there: whether the work is on another device than the CPU.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class _Maker:
 
     @property
     def is_by_loops(self) -> bool:
-        """Whether each kernel is a loop of machine code's."""
+        """Whether each kernel is a loop in machine code."""
         loops = [kernel.direct is None and choice.engine == LLVM for kernel, choice in self.chosen]
         return all(loops) and self.outline.together is None
 
@@ -304,8 +304,8 @@ class _Maker:
                         builder.packed.append((self.where[own][0], place, dtype, bool(second)))
 
     def _find_needed(self, own: set[int]) -> set[int]:
-        """Return the values that must be found as blobs: those with memory of their own, what all but machine code and
-        launches take and give, and what such values are views of.
+        """Return the values that must be available as blobs: those with memory of their own, operands and results of
+        everything except machine code and launches, and what such values are views of.
         """
         needed = own
         for kernel, choice in reversed(self.chosen):
@@ -315,7 +315,7 @@ class _Maker:
         return needed
 
     def _is_view(self, kernel: Kernel) -> bool:
-        """Return whether a kernel is a view that takes no copy."""
+        """Return whether a kernel is a view that needs no copy."""
         node = None if kernel.direct is None else self.work.trace.values[kernel.direct]
         if node is None or type(node.op) is not View:
             return False
@@ -323,7 +323,7 @@ class _Maker:
         return node.op.layout(whole, node.dtype.itemsize, **node.params) is not None
 
     def _made(self, numbers: Iterable[int]) -> list[Made]:
-        """Give results memory: of their own where they must be found as blobs, else in the arena."""
+        """Give results memory: of their own if they must be available as blobs, else in the arena."""
         found, builder = [], self.builder
         for number in numbers:
             meta = self.work.metas[number]
@@ -344,12 +344,12 @@ class _Maker:
     # ---- one kernel after the other
 
     def _enter_kernels(self, makes: Mapping[int, Makes]) -> None:
-        """Enter all kernels in order; what nobody needs any more gives its place to others."""
+        """Enter all kernels in order; values that are no longer needed give their places to others."""
         before = len(self.builder.instructions)
         alone = True
         begun = [before for before, _ in self.outline.joined.values()]
         for place, ((kernel, choice), last) in enumerate(zip(self.chosen, self._last_uses(), strict=True)):
-            if kernel in begun:  # it is computed with the one that goes on from it
+            if kernel in begun:  # computed with the kernel that goes on from it
                 continue
             drops = self._dropped(last)
             if place in self.outline.span:
@@ -375,26 +375,26 @@ class _Maker:
             for number in last:
                 self.builder.temporaries.release(self.base + number)
         if alone and len(self.builder.instructions) == before:
-            self.again = [*[makes[place] for place in sorted(makes)], *self._steps]  # of which there is one kind
+            self.again = [*[makes[place] for place in sorted(makes)], *self._steps]  # only one of the two has any
 
     def _enter_together(self, makes: Makes) -> None:
-        """Enter the kernels that run together."""
+        """Enter the kernels that run together as one."""
         span, kernels, together = self.outline.span, self.outline.kernels, self.outline.together
         assert isinstance(together, (ByRows, ByColumns))
         inside = kernels[span.start : span.stop]
         drops = [number for last in self._last_uses()[span.start : span.stop] for number in self._dropped(last)]
         made = self._made([number for one in inside for number in one.results if number in together.kept])
         self.builder.launch(makes, made, drops)
-        whole = len(inside) == len(kernels)  # then as many programs as the plan has, from which these were made
+        whole = len(inside) == len(kernels)  # then the plan's own programs count, from which these were made
         engines.compiled([kernel.program for kernel in (self.work.plan.kernels if whole else inside)])
 
     def _dropped(self, last: Iterable[int]) -> list[int]:
-        """Return the numbers of blobs to let go of, of values that nobody needs any more."""
+        """Return the numbers of the blobs to drop, of values that are no longer needed."""
         return [self.base + number for number in last if number in self.needed and number not in self.lasting]
 
     def _last_uses(self) -> list[list[int]]:
-        """Return which values nobody needs after each kernel: what a contraction reads, or what that is a view of, is
-        read with what goes on from it.
+        """Return, for each kernel, the values that nobody needs after it: what a contraction reads, or what that is a
+        view of, is read when the kernel that goes on from it runs.
         """
         until = {}
         for place in sorted(self.outline.joined):
@@ -459,7 +459,7 @@ class _Maker:
     # ---- other devices
 
     def _instead(self, kernel: Kernel) -> Callable[[Run, LacksError], None]:
-        """Return what does the work of a kernel that turns out not to be launched."""
+        """Return what computes a kernel that turns out not to be launched."""
         if kernel.direct is None:
             return partial(_instead, kernel, self.base)
         (number,) = kernel.results
@@ -499,11 +499,11 @@ def _reshaped(native: Native, shape: Shape) -> Native:
 def _joined(
     joint: Joint, base: int, where: Sequence[tuple[int, int]], apart: bool, ready: list[Relaunch], run: Run
 ) -> None:
-    """Run a contraction and what goes on from it. where: what tells of each array, a word of the run and bytes behind
-    that; apart: whether results share no memory with others; ready: what does it again, as soon as that is known.
+    """Run a contraction and what goes on from it. where: the address of each array, as a word of the run and bytes
+    behind that; apart: whether results share no memory with others; ready: what repeats it, once that is known.
     """
     scalars = [run.operand(base + number) for number in joint.numbers[2]]
-    if ready:  # and so it stays, whatever other threads do
+    if ready:  # once filled it stays so, whatever other threads do
         words, number = run.words, base + joint.numbers[0][1]
         keeper = ready[0].kept(run.blob(number)) if run.lasts(number) else None
         if ready[0]([words[word] + after for word, after in where], joint.words(scalars), keeper):
@@ -535,7 +535,7 @@ def _instead(kernel: Kernel, base: int, run: Run, lack: LacksError) -> None:
 
 
 def by_library(function: Any, operands: Sequence[int], result: int, run: Run, lack: LacksError) -> None:
-    """Run a step by the library's function, into memory that is there."""
+    """Run a step by the library's function, and copy its result into memory that exists."""
     backend = run.facts.device.backend
     found = backend.call(function, *[run.operand(number) for number in operands])
     backend.call(setitem, run.operand(result), ..., found)
@@ -558,9 +558,9 @@ def _step_by_step(kernel: Kernel, base: int, run: Run) -> None:
 
 
 class _Apart:
-    """Kernels that cannot run as one over rows, as memory begins where that cannot be: one after the other.
+    """Kernels that cannot run as one over rows, because of the addresses where memory begins: one after the other.
 
-    numbers: of the values that are given, those that are kept among them.
+    numbers: of the values that are given, including those that are kept.
     """
 
     def __init__(self, work: Work, numbers: Sequence[int], base: int) -> None:

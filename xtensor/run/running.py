@@ -38,7 +38,7 @@ class ByRunning:
 
 
 def can_run(step: Called) -> bool:
-    """Return whether machine code can do what a step does."""
+    """Return whether machine code can compute a step."""
     if step.runs_along is None or host() is None:
         return False
     x, y = _metas(step)
@@ -51,13 +51,13 @@ def can_run(step: Called) -> bool:
 
 
 def _metas(step: Called) -> tuple[Meta, Meta]:
-    """Return how the array lies, and the result."""
+    """Return the metas of the step's array and of its result."""
     (x,), (y,) = step.takes, step.gives
     return x.meta, y.meta
 
 
 def _loops(x: Meta, y: Meta, axis: int | None) -> tuple[Sequence[Axis], Axis]:
-    """Return the loops over rows, two of them where they are no more, and that along a row."""
+    """Return the loops over rows, two if they can be joined into no more, and the loop along a row."""
     axes = [Axis(n, tuple(steps)) for n, *steps in zip(x.shape, x.layout.strides, y.layout.strides, strict=True)]
     row = axes.pop(0 if axis is None else axis)
     return joined(axes, 2), row

@@ -1,9 +1,9 @@
 """Schedules: the one prepared form of work, a list of instructions over values of known layouts.
 
-Whatever kernels compute goes this way: what somebody asks for, updates in place, fused functions, gradients. A schedule
-is prepared once for a plan and for where its operands lie (see prepare.py), and remembered with the plan; addresses and
-scalars are given to each run. Kernels of machine code that follow each other are one instruction: Python is entered
-once for all of them.
+Whatever kernels compute goes this way: values that somebody asks for, updates in place, fused functions, gradients. A
+schedule is prepared once for a plan and the layouts of its operands (see prepare.py), and remembered with the plan;
+each run is given addresses and scalars. Kernels of machine code that follow each other are one instruction: Python
+enters machine code once for all of them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .factors import Checked
 from .launches import Begun
 from .native import Segment, packable
 
-# Words of machine code's calls up to which a schedule is remembered.
+# The most words of machine code's calls with which a schedule is remembered.
 LONG = 1 << 17
 
-# Bytes of an arena up to which it is kept by who asks for that: to take it anew costs a microsecond a run. On another
-# device than the CPU, where products in graphs are told of its address, until memory is short.
+# Bytes of an arena up to which it is kept for a schedule that asks for that: to allocate it anew costs a microsecond a
+# run. On another device than the CPU, where products in graphs hold its address, it is kept until memory is short.
 KEPT_ARENA, KEPT_THERE = 1 << 18, 64 << 20
 
 # The schedules of other devices that keep their arenas.
@@ -43,7 +43,7 @@ _keeping: WeakSet[Schedule] = WeakSet()
 
 
 class Made(NamedTuple):
-    """A value that gets memory of its own. word: of its address in a run."""
+    """A value that gets memory of its own. word: the word of a run that holds its address."""
 
     number: int
     word: int
@@ -64,7 +64,7 @@ class Kernels(NamedTuple):
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return self.segment.words()
 
     @property
@@ -73,7 +73,7 @@ class Kernels(NamedTuple):
         return engines.LLVM if isinstance(self.segment, Segment) else engines.CUDA
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
+        """Return the tasks that it computes."""
         return self.segment.tasks
 
     def run(self, run: Run) -> None:
@@ -84,8 +84,8 @@ class Kernels(NamedTuple):
 
 
 class Blobwise(NamedTuple):
-    """A kernel that takes blobs: the interpreter's, or steps that a device's library does. work: runs it. engine: its
-    name.
+    """A kernel that takes blobs: the interpreter's, or steps as calls of a device's library. work: runs it. engine: the
+    name of its engine.
     """
 
     makes: list[Made]
@@ -95,13 +95,13 @@ class Blobwise(NamedTuple):
     task: Task
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         if self.engine == engines.LLVM:
             return f"machine code: {self.task.words}"
         return "a kernel, by the interpreter or as calls of the library"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
+        """Return the tasks that it computes."""
         return (self.task,)
 
     def run(self, run: Run) -> None:
@@ -111,8 +111,8 @@ class Blobwise(NamedTuple):
 
 
 class Ready:
-    """What makes the result of a function of native arrays when it is told where these begin, and packed memory for the
-    result; it returns whether it did. The function's method `ready` gives it, as of convolutions (nn/algorithms.py).
+    """Computes the result of a function of native arrays from addresses: of these arrays, and of packed memory for the
+    result; it returns whether it did. A function's method `ready` provides it, as of convolutions (nn/algorithms.py).
     """
 
     __slots__ = ("made",)
@@ -121,13 +121,13 @@ class Ready:
         self.made: Begun | None = None
 
     def ask(self, function: Any, natives: Sequence[Native], result: Any, meta: Meta) -> None:
-        """Ask a function that has made a result of arrays that lie as all others will; meta: how it is to lie."""
+        """Ask a function that has computed a result, for arrays that lie like these. meta: how the result is to lie."""
         if self.made is None and hasattr(function, "ready") and meta.layout.is_dense(meta.dtype.itemsize):
             alike = result.strides == meta.layout.strides and not meta.layout.offset
             self.made = function.ready(natives, result) if alike else None
 
     def make(self, run: Run, operands: Sequence[int], number: int, word: int, meta: Meta) -> bool:
-        """Make a result for a run; return whether that was done."""
+        """Compute a result for a run; return whether that was done."""
         made = self.made
         assert made is not None
         owner = Storage(run.facts.device, meta.nbytes)
@@ -141,8 +141,8 @@ class Ready:
 
 
 class Library(NamedTuple):
-    """A step that the library's own function computes. meta: how others take its result to lie; word: of the result's
-    address in a run.
+    """A step that the library's own function computes. meta: how its result is to lie; word: the word of a run that
+    holds the result's address.
     """
 
     number: int
@@ -155,11 +155,11 @@ class Library(NamedTuple):
     ready: Ready
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return f"library: {_name(self.function)}"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
+        """Return the tasks that it computes."""
         return (self.task,)
 
     def run(self, run: Run) -> None:
@@ -173,12 +173,12 @@ class Library(NamedTuple):
         run.drop(self.drops)
 
     def _is_made(self, run: Run) -> bool:
-        """Make the result by what is ready; return whether that was done."""
+        """Compute the result from addresses alone; return whether that was done."""
         return self.ready.make(run, self.operands, self.number, self.word, self.meta)
 
 
 class Shown(NamedTuple):
-    """A value that is a view of another one, so many bytes after that one's first element."""
+    """A value that is a view of another one, beginning so many bytes after that one's first element."""
 
     number: int
     whole: int
@@ -188,11 +188,11 @@ class Shown(NamedTuple):
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return f"view of shape {self.meta.shape}"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes, which is nothing."""
+        """Return no tasks, as it computes nothing."""
         return ()
 
     def run(self, run: Run) -> None:
@@ -203,8 +203,8 @@ class Shown(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A function of native arrays that a captured call made. takes: the numbers of these values. gives: of each result
-    its number, the word of its address in a run, and how it lay.
+    """A function of native arrays that a captured call made. takes: the numbers of its operands. gives: of each result
+    its number, the word of a run that holds its address, and how it lay.
     """
 
     function: Callable[..., Any]
@@ -214,11 +214,11 @@ class Call(NamedTuple):
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return f"library: {_name(self.function)}"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
+        """Return the tasks that it computes."""
         moved = [facts.given[number][1].nbytes for number in self.takes]
         return (Task(_name(self.function), sum(moved) + sum([meta.nbytes for _, _, meta in self.gives])),)
 
@@ -227,7 +227,7 @@ class Call(NamedTuple):
         run.drop(self.drops)
 
     def _enter(self, run: Run) -> None:
-        """Enter the results in a run."""
+        """Call the function, and enter its results in a run."""
         ready = self.ready
         if ready.made is not None and ready.make(run, self.takes, *self.gives[0]):
             return
@@ -244,7 +244,7 @@ class Call(NamedTuple):
 
 
 def _laid_out(native: Native, meta: Meta, natives: Sequence[Native], device: Device) -> TBlob:
-    """Return a library's result as memory of its own that lies as others take it to lie. natives: what it may share."""
+    """Return a library's result as memory of its own that lies as `meta` says. natives: memory that it may share."""
     is_view = native.base is not None or any([native is one for one in natives])
     shares = is_view and any([device.backend.xp.may_share_memory(native, one) for one in natives])
     if not shares and native.strides == meta.layout.strides:
@@ -264,11 +264,11 @@ class Copied(NamedTuple):
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return f"copy of a constant of shape {self.meta.shape}"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes."""
+        """Return the tasks that it computes."""
         return (Task(self.words(), 2 * self.meta.nbytes),)
 
     def run(self, run: Run) -> None:
@@ -281,17 +281,17 @@ class Copied(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """Memory that begins with unset values, where no kernels are around with which it is made."""
+    """Memory that begins unset, where there are no kernels with whose memory it could be allocated."""
 
     made: Made
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return what the instruction does, in words."""
         return f"memory of {self.made.nbytes} bytes"
 
     def tasks(self, facts: Facts) -> Sequence[Task]:
-        """Return what it computes, which is nothing."""
+        """Return no tasks, as it computes nothing."""
         return ()
 
     def run(self, run: Run) -> None:
@@ -300,7 +300,7 @@ class Blank(NamedTuple):
 
 
 def _name(function: Any) -> str:
-    """Return how a function is called that stands inside others."""
+    """Return the name of a function, which may be wrapped in partial ones."""
     while isinstance(function, partial):
         function = function.func
     return str(getattr(function, "__qualname__", type(function).__qualname__)).replace(".<locals>.<lambda>", "")
@@ -310,7 +310,7 @@ Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank | Che
 
 
 def _noted(instruction: Instruction, run: Run) -> None:
-    """Run an instruction as one entry of a profile; what computes nothing is none."""
+    """Run an instruction as one entry of a profile; one that computes nothing has no entry."""
     tasks = instruction.tasks(run.facts)
     if not tasks:
         instruction.run(run)
@@ -326,14 +326,13 @@ def _noted(instruction: Instruction, run: Run) -> None:
 class Facts(NamedTuple):
     """What a schedule knows before it runs.
 
-    words: of a run, with 0 for what differs, first the addresses of what is given. given: values that are given, by
-    number. scalars: of each scalar, the place of its value among those that a run is given. packed: the word, that
-    place and the dtype of those that machine code takes. arena: the word of its address and its bytes; temporaries: the
-    word of the address of those of one work, and where in the arena they begin. placed: values
-    in it that may be asked for as blobs, and where they begin.
-    results: the numbers of what a run returns. waiting: programs to be compiled when they have come more often, and
-    the elements of the largest loop. stop: the word of a run, and bytes after it, where a kernel notes that it cannot
-    go on; None where none can.
+    words: of a run, with 0 for those that vary, the addresses of the given values first. given: values that are given,
+    by number. scalars: of each scalar, its index among those given to a run. packed: of the scalars of machine code,
+    the word, that index, the dtype, and whether the word is the second. arena: the word of its address, and its bytes;
+    temporaries: the word of the address of those of one work, and where in the arena they begin. placed: values in the
+    arena that may be asked for as blobs, and where they begin. results: the numbers of the values that a run returns.
+    waiting: programs to be compiled once they have come more often, and the elements of the largest loop. stop: the
+    word of a run, and bytes behind it, where a kernel notes that it cannot go on; None where none can.
     """
 
     device: Device
@@ -350,11 +349,11 @@ class Facts(NamedTuple):
 
 
 class Schedule:
-    """Work as instructions, under the settings it was prepared for.
+    """Work as instructions, under the settings that it was prepared for.
 
-    keeps_arena: whether a small arena is kept for the next run, where only machine code and the library's functions see
-    it, which keep nothing. On another device than the CPU it is kept for runs on the same stream, which come after all
-    that the last run has launched.
+    keeps_arena: whether a small arena is kept for the next run, if only machine code and library functions see it,
+    which keep no references to it. On another device than the CPU it is kept for runs on the same stream, which come
+    after everything that the last run has launched.
     """
 
     def __init__(
@@ -367,21 +366,21 @@ class Schedule:
         most = KEPT_ARENA if facts.device.backend is CPU else KEPT_THERE
         hidden = len(segments) + calls == len(instructions) and 0 < facts.arena[1] <= most
         self._keeps_arena = keeps_arena and hidden
-        self._arena: tuple[Any, Any, Temporaries] | None = None  # of a stream by its key, which lives as long
+        self._arena: tuple[Any, Any, Temporaries] | None = None  # with the stream, so that no other has its key
         self.results = facts.results  # the numbers of what a run returns
         self.lasts = sum([one.size for one in compiled]) <= LONG
 
     def fits(self, limits: Settings) -> bool:
-        """Return whether this is what these settings ask for, and no kernel has come to be worth compiling."""
+        """Return whether these settings ask for this schedule, and no kernel has become worth compiling."""
         if self.limits is not limits and self.limits != limits:
             return False
         waiting = self.facts.waiting
         return not waiting or not any([engines.choose(*one, limits).engine == engines.LLVM for one in waiting])
 
     def run(self, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
-        """Return the results for memory laid out as it was when this was prepared, and scalars of the same types."""
+        """Return the results for memory laid out as it was at preparation, and scalars of the same types."""
         facts = self.facts
-        kept, self._arena = self._arena, None  # a run inside this one, of a finalizer say, has one of its own
+        kept, self._arena = self._arena, None  # a run inside this one, say by a finalizer, has its own
         key = stream = None
         if self._keeps_arena and facts.device.backend is not CPU:
             stream = facts.device.backend.current_stream()  # type: ignore[attr-defined]
@@ -403,12 +402,12 @@ class Schedule:
         return [found.get(number) or run.blob(number) for number in self.results]
 
     def let_go(self) -> None:
-        """Let go of memory that is kept for the next run."""
+        """Release memory that is kept for the next run."""
         self._arena = None
 
 
 def _let_go(backend: Any) -> None:
-    """Let go of what schedules of a device keep."""
+    """Release what schedules of a device keep."""
     for one in list(_keeping):
         if one.facts.device.backend is backend:
             one.let_go()
@@ -418,23 +417,23 @@ letting_go.append(_let_go)
 
 
 def _shows(blob: TBlob, leaf: Leaf, meta: Meta) -> bool:
-    """Return whether a value that lies in a blob is all that it shows, in the same way."""
+    """Return whether a value that lies in a blob is the whole blob, in the same layout."""
     layout = blob.layout
     alike = layout.shape == meta.shape and layout.strides == meta.layout.strides
     return not leaf.after and alike and blob.dtype == meta.dtype
 
 
 class Temporaries(NamedTuple):
-    """Memory of temporaries. natives: arrays of those that the library's functions take, by number."""
+    """Memory of temporaries. natives: by number, the arrays of those that library functions take."""
 
     memory: Storage
     natives: dict[int, Native]
 
 
 class Run:
-    """One run of a schedule. words: of machine code; blobs, scalars: what is given; found: blobs so far, by number.
+    """One run of a schedule. words: of machine code; blobs, scalars: those given; found: the blobs so far, by number.
 
-    arena: one that is there already.
+    arena: one that exists already.
     """
 
     __slots__ = ("arena", "blobs", "facts", "found", "scalars", "words")
@@ -463,12 +462,12 @@ class Run:
         if found is None:
             found = self._seen(number)
             leaf = self.facts.given.get(number)
-            if leaf is None or leaf[0].given >= 0:  # a view of what was made would keep that from being let go of
+            if leaf is None or leaf[0].given >= 0:  # a view of a value made here would keep that alive
                 self.found[number] = found
         return found
 
     def _seen(self, number: int) -> TBlob:
-        """Return a value that lies in the arena, or in what is given or was made before."""
+        """Return a value that lies in the arena, or in memory that is given or was made before."""
         placed = self.facts.placed.get(number)
         if placed is not None:
             begin, meta = placed
@@ -482,12 +481,12 @@ class Run:
         return found
 
     def lasts(self, number: int) -> bool:
-        """Return whether a value lies in what is given, and not in what is made while this runs."""
+        """Return whether a value lies in given memory, and is not made while this runs."""
         leaf = self.facts.given.get(number)
         return leaf is not None and leaf[0].given >= 0 and number not in self.facts.placed
 
     def native(self, number: int) -> Native:
-        """Return the array of a value; of one in the arena it is kept with that."""
+        """Return the array of a value; the arena keeps the arrays of values in it."""
         if not self.facts.placed:
             return self.blob(number).native()
         natives = self.arena.natives
@@ -499,20 +498,20 @@ class Run:
         return found
 
     def _whole(self, number: int) -> int:
-        """Return the value of which another one is a view."""
+        """Return the value that another one is a view of."""
         given = self.facts.given
         while number in given and given[number][0].given < 0:
             number = -1 - given[number][0].given
         return number
 
     def operand(self, number: int) -> Native:
-        """Return what a library's function takes: a native array, or a scalar."""
+        """Return what a library function takes: a native array, or a scalar."""
         place = self.facts.scalars.get(number)
         if place is not None:
             return self.scalars[place]
         if number in self.found or number in self.facts.placed:
             return self.blob(number).native()
-        leaf, meta = self.facts.given[number]  # what only the library looks at is described by its array alone
+        leaf, meta = self.facts.given[number]  # the library needs only an array, no blob
         found = self.blobs[leaf.given] if leaf.given >= 0 else self.blob(-1 - leaf.given)
         if _shows(found, leaf, meta):
             return found.native()
@@ -529,6 +528,6 @@ class Run:
             words[word] = blob._address = owner.lend()
 
     def drop(self, numbers: Iterable[int]) -> None:
-        """Let go of values that nobody needs any more."""
+        """Drop values that nobody needs any more."""
         for number in numbers:
             self.found.pop(number, None)

@@ -25,7 +25,7 @@ def step(node: Node) -> TBlob:
 
 
 def _operand(value: Any) -> Native:
-    """Return what a kernel takes: a native array, or a Python scalar as it stands."""
+    """Return what a kernel takes for an input: a native array, or a Python scalar as it is."""
     if isinstance(value, Node):
         assert value.blob is not None
         return value.blob.native()

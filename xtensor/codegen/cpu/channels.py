@@ -1,9 +1,9 @@
 """Convolutions of thin groups where channels come last: registers of neighbouring channels, blocks of a row of outputs.
 
-A depthwise convolution multiplies registers of the input as they are. In groups of more channels, each channel of a
-group in turn is spread over the lanes of the group. Sums of a block stay in registers while it takes one row of the
-window after the other, straight from the input: where a window reaches beyond it, zeros are read instead. The gradient
-of weights goes the same way, and has its sums over outputs in registers.
+A depthwise convolution multiplies registers of the input as they are. With more channels in a group, each channel of a
+group in turn is broadcast to all lanes of the group. The sums of a block stay in registers while the rows of the window
+are read one after the other, straight from the input: where a window reaches beyond it, zeros are read instead. The
+gradient of weights goes the same way, and keeps its sums over outputs in registers.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from .compile import Code, handmade
 from .gemm import _masked_load, _masked_store, first_lanes
 from .sweeping import OUTSIDE, Sweeping, renamed
 
-# What a kernel is told. Offsets and steps count elements.
+# The words of a kernel. Offsets and steps count elements.
 #
 #   w               weights (rows of the window, elements of a row, channels of a group, channels); of the gradient the
 #                   sums, which are added to
 #   firsts          of each row of outputs, and behind the last: the first of its rows of the window
-#   x.rows, w.rows  of those: where the row of the input lies, or OUTSIDE, and where that of the weights does
-#   y.rows          of each row of outputs: where it lies
-#   positions       outputs of a row; size: elements of a row of the input, start: which one a row of outputs begins at
-#   band, chunk     how many rows of outputs, and of these how many channels, are made before the next ones
-#   fetched         how many of the rows of the window, the last ones, are fetched so far ahead
-#   blocks          how many of them, of a row, the gradient adds up before the next channels
+#   x.rows, w.rows  of each of those: the offset of the row of the input, or OUTSIDE, and of that of the weights
+#   y.rows          of each row of outputs: its offset
+#   positions       outputs of a row; size: positions of an input row; start: the one where a row of outputs begins
+#   band, chunk     how many rows of outputs, and how many channels of these, are computed before the next ones
+#   fetched         how many rows of the window, the last ones, are prefetched: x.ahead, y.ahead elements ahead
+#   blocks          how many blocks of a row the gradient adds up before it goes on to the next channels
 POINTERS = ("x", "w", "y", "bias", "x.rows", "w.rows", "firsts", "y.rows")
 NUMBERS = (
     *("channels", "row.count", "band", "chunk", "positions", "size", "start", "x.step", "y.step"),
     *("blocks", "fetched", "x.ahead", "y.ahead", "images", "x.image", "y.image"),
 )
 
-# The sums of a gradient that take turns at least, so that none waits for the one before.
+# The fewest sums of a gradient that take turns, so that none waits for the addition before.
 TURNS = 9
 
 
 class Term(NamedTuple):
-    """One multiplication of a block for a row of the window: of which output, by which element, of which column."""
+    """One multiplication of a block for a row of the window: its output, window element, and input column."""
 
     output: int
     element: int
@@ -50,8 +50,8 @@ class Thin(NamedTuple):
     """What code is made for: groups of so many channels, a power of two, and as many outputs.
 
     terms: of a block. advance: columns of the input from one block to the next. whole: whether channels fill registers.
-    fetches: whether lines are fetched for later rows, as pays where arrays do not stay in the caches. tall: of how many
-    rows of the window the gradient of weights has sums in registers at once.
+    fetches: whether lines are prefetched for later rows, which pays if arrays do not stay in the caches. tall: for how
+    many rows of the window at once the gradient of weights has sums in registers.
     """
 
     char: str
@@ -70,12 +70,12 @@ class Thin(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """The columns under a block, from that on where it begins."""
+        """The input columns under a block, counted from the one where it begins."""
         return sorted({term.column for term in self.terms})
 
     @property
     def factors(self) -> list[tuple[int, int]]:
-        """The weights of one output and one row of the window: of which element and which channel."""
+        """The weights of one output and one row of the window: the element and the channel of each."""
         elements = sorted({term.element for term in self.terms})
         return [(element, channel) for element in elements for channel in range(self.group)]
 
@@ -88,17 +88,17 @@ def channels_kernel(thin: Thin) -> Code:
 
 @lru_cache(256)
 def channels_weights_kernel(thin: Thin) -> Code:
-    """Return the code of the gradient of its weights: y is given, and w is added to."""
+    """Return the code of the gradient of weights: y is given, and w is added to."""
     return handmade("\n".join(_Weights(thin).text()))
 
 
 class _Text(Sweeping):
-    """What both kernels have: rows of outputs, blocks of a row, registers of channels."""
+    """What both kernels share: rows of outputs, blocks of a row, registers of channels."""
 
     def __init__(self, thin: Thin) -> None:
         super().__init__(thin.char, thin.lanes)
         self.thin = thin
-        self.mask = "splat (i1 true)" if thin.whole else "%mask"  # of the lanes there are
+        self.mask = "splat (i1 true)" if thin.whole else "%mask"  # of the lanes that exist
 
     def text(self) -> Iterator[str]:
         yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
@@ -107,8 +107,8 @@ class _Text(Sweeping):
         yield from self.kernel(POINTERS, NUMBERS, [aside, *self.images("%x", "%y", bands)])
 
     def _band(self) -> Iterator[str]:
-        """Yield what is done for some rows of outputs, some channels after others: of so few, what lies under one row
-        is still in the nearest cache for the next.
+        """Yield the work on some rows of outputs, some channels after others: these are so few that the input under one
+        row is still in the nearest cache for the next row.
         """
         yield "  %band.far = add i64 %band.first, %band"
         yield "  %band.end = call i64 @llvm.smin.i64(i64 %band.far, i64 %row.count)"
@@ -120,7 +120,7 @@ class _Text(Sweeping):
         yield from self.loop("row", "r", "%band.end", self._row(), start="%band.first")
 
     def _row(self) -> Iterator[str]:
-        """Yield what is done for a row of outputs."""
+        """Yield the work on a row of outputs."""
         yield from self.words("%r", "firsts", "y.rows")
         yield "  %last.at = getelementptr i64, ptr %firsts.at, i64 1\n  %last = load i64, ptr %last.at"
         yield "  %fetches = sub i64 %last, %fetched"
@@ -139,9 +139,9 @@ class _Text(Sweeping):
         blocks: str = "1",
         carried: Sequence[tuple[str, str, str, str]] = (),
     ) -> Iterator[str]:
-        """Yield a loop over parts of a row: their first outputs, columns, and where in y they lie.
+        """Yield a loop over parts of a row: their first outputs, input columns, and pointers into y.
 
-        blocks: how many a part has.
+        blocks: how many blocks a part has.
         """
         first, *others = starts
         own = [
@@ -160,7 +160,7 @@ class _Text(Sweeping):
         yield from body
 
     def _channels(self, body: Iterator[str]) -> Iterator[str]:
-        """Yield the loop over registers of channels, whose first is %c."""
+        """Yield the loop over registers of channels; %c is the first channel of each."""
         return self.loop("some", "c", "%chunk.end", self._some(body), start="%chunk.first", step=self.lanes)
 
     def _some(self, body: Iterator[str]) -> Iterator[str]:
@@ -171,7 +171,7 @@ class _Text(Sweeping):
         yield from body
 
     def _fitting(self, end: str) -> Iterator[str]:
-        """Yield what decides whether a whole block is there, and all columns that are under its windows."""
+        """Yield what decides whether a block is whole, and all columns under its windows exist."""
         first, *_, last = *self.thin.columns, self.thin.columns[-1]
         yield f"  %first.col = add i64 %block.col, {first}\n  %last.col = add i64 %block.col, {last}"
         yield f"  %there = sub i64 {end}, %block.p\n  %in.all = icmp sge i64 %there, {self.thin.outputs}"
@@ -183,11 +183,11 @@ class _Text(Sweeping):
     def _columns(
         self, way: str, begin: str, col: str, rows: str, columns: list[int], *, is_whole: bool = False
     ) -> Iterator[str]:
-        """Yield where columns of a row of the input lie: zeros where the row is outside, and but for whole blocks where
-        a column is.
+        """Yield pointers to columns of a row of the input: to zeros if the row is outside, and, except for whole
+        blocks, if a column is.
 
-        begin: where the first column under a block would lie in the row 0, which is the column col. rows: the offset of
-        the row, or OUTSIDE.
+        begin: where the first column under a block lies, were it in row 0; that column is col. rows: the offset of the
+        row, or OUTSIDE.
         """
         before, at = self.thin.columns[0], f"%{way}.row.at"
         yield f"  %{way}.row.there = getelementptr {self.kind}, ptr {begin}, i64 {rows}"
@@ -206,7 +206,7 @@ class _Text(Sweeping):
             yield f"  %{way}.col{column} = select i1 {is_in}, {found}"
 
     def _given(self, way: str, name: str, column: int, channel: int) -> Iterator[str]:
-        """Yield the lines that load a register of a column, of which one channel of each group is taken: %name."""
+        """Yield the lines that load a register of a column as %name, one channel of each group in all its lanes."""
         at, group, lanes = f"%{way}.col{column}", self.thin.group, self.thin.lanes
         if group == 1:
             yield _masked_load(self.form, name, at, self.mask)
@@ -216,15 +216,15 @@ class _Text(Sweeping):
         yield f"  {name} = shufflevector {self.vector} {name}.all, {self.vector} poison, <{lanes} x i32> <{order}>"
 
     def _outputs_at(self) -> Iterator[str]:
-        """Yield where the outputs of a block lie: %to0 and so on."""
+        """Yield pointers to the outputs of a block: %to0 and so on."""
         yield f"  %to0 = getelementptr {self.kind}, ptr %block.y, i64 %c"
         for p in range(1, self.thin.outputs):
             yield f"  %to{p} = getelementptr {self.kind}, ptr %to{p - 1}, i64 %y.step"
 
     def _fetch(self, first: str, before: str, *others: str) -> Iterator[str]:
-        """Yield the loop that has what lies under a block fetched for later, in rows of the window from a first one on.
+        """Yield the loop that prefetches the input under a later block, in rows of the window from a first one on.
 
-        others: where as much as the block has is fetched too. Ends in the block %fetch.done.
+        others: pointers from which on as many columns as a block has are prefetched too. Ends in the block %fetch.done.
         """
         yield f"  br label %fetch\nfetch:\n  %fetch.e = phi i64 [{first}, %{before}], [%fetch.e.n, %fetch.row]"
         yield "  %fetch.more = icmp slt i64 %fetch.e, %last\n  br i1 %fetch.more, label %fetch.row, label %fetch.done"
@@ -237,14 +237,14 @@ class _Text(Sweeping):
         yield "  br label %fetch\nfetch.done:"
 
     def _fetch_from(self, name: str, start: str, count: int, *, writes: bool = False) -> Iterator[str]:
-        """Yield what has columns of x or y fetched, rows ahead; writes: in order to be written."""
+        """Yield prefetches of columns of x or y, some distance ahead; writes: as they will be written."""
         yield f"  %fetch.{name}0 = getelementptr {self.kind}, ptr {start}, i64 %{name}.ahead"
         for n in range(count):
             yield f"  call void @llvm.prefetch.p0(ptr %fetch.{name}{n}, i32 {int(writes)}, i32 3, i32 1)"
             yield f"  %fetch.{name}{n + 1} = getelementptr {self.kind}, ptr %fetch.{name}{n}, i64 %{name}.step"
 
     def _weight_at(self, name: str, row: str, element: int, channel: int) -> Iterator[str]:
-        """Yield the lines that say where weights lie: %name."""
+        """Yield the lines that make a pointer to weights: %name."""
         yield f"  {name}.far = mul i64 %channels, {element * self.thin.group + channel}"
         yield f"  {name}.on = add i64 {name}.far, {row}"
         yield f"  {name} = getelementptr {self.kind}, ptr %w.c, i64 {name}.on"
@@ -272,7 +272,7 @@ class _Outputs(_Text):
         yield "stored:"
 
     def _sums(self, way: str, before: str) -> Iterator[str]:
-        """Yield the loop over rows of the window: %way.sum0 and so on are the sums."""
+        """Yield the loop over rows of the window, whose sums are %way.sum0 and so on."""
         thin, end = self.thin, f"{way}.row"
         yield f"  %{way}.e = phi i64 [%firsts.this, %{before}], [%{way}.e.n, %{end}]"
         now = {p: f"%{way}.old{p}" for p in range(thin.outputs)}
@@ -300,7 +300,7 @@ class _Outputs(_Text):
         yield f"  br i1 %{way}.more, label %{way}.row, label %{way}.store"
 
     def _store(self, way: str) -> Iterator[str]:
-        """Yield the stores of a block, which all end in the same place; what is behind the last output goes aside."""
+        """Yield the stores of a block, which go on at %stored; values behind the last output are stored aside."""
         yield f"{way}.store:"
         for p in range(self.thin.outputs):
             to = f"%to{p}"
@@ -324,7 +324,7 @@ class _Weights(_Text):
         yield from self._channels(window)
 
     def _of_window(self) -> Iterator[str]:
-        """Yield what is done for rows of the window from %e on: `tall` of them at once while so many are left."""
+        """Yield the work on rows of the window from %e on: `tall` of them at once while so many are left."""
         tall = self.thin.tall
         if tall == 1:
             yield "  %e.on = add i64 0, 1"
@@ -339,11 +339,11 @@ class _Weights(_Text):
         yield f"added:\n  %e.on = phi i64 [{tall}, %tall.end], [1, %single.end]"
 
 
-Sum = tuple[int, int, int, int]  # of a row of the window, an element of that, a channel, and which turn
+Sum = tuple[int, int, int, int]  # its row of the window, element of that, channel, and turn
 
 
 class _Rows(_Text):
-    """The text of what adds up a segment for so many rows of the window. block: in which the first line is."""
+    """The text that adds up a segment for so many rows of the window. block: the one that its first line is in."""
 
     def __init__(self, thin: Thin, count: int, block: str) -> None:
         super().__init__(thin)
@@ -385,7 +385,7 @@ class _Rows(_Text):
         return "sum{}.{}.{}.{}".format(*of)
 
     def _whole(self, way: str) -> tuple[list[str], dict[Sum, str]]:
-        """Return what adds a whole block to the sums, and what these are then."""
+        """Return the lines that add a whole block to the sums, and the names of these afterwards."""
         thin, now, lines = self.thin, {of: f"%{self._named(of)}" for of in self.sums}, [f"{way}:"]
         for row in range(self.count):
             rows = f"%row{row}.x.rows.this"
@@ -402,7 +402,7 @@ class _Rows(_Text):
         return [*lines, "  br label %both"], now
 
     def _few(self) -> Iterator[str]:
-        """Yield the loop that adds the outputs of a block one by one, as there are fewer of them."""
+        """Yield the loop that adds the outputs of an incomplete block one by one."""
         thin, alone = self.thin, [of for of in self.sums if of[-1] == 0]
         yield f"few:\n  %x.output = mul i64 %x.step, {thin.advance // thin.outputs}\n  br label %one\none:"
         yield "  %p = phi i64 [0, %few], [%p.n, %one]\n  %one.begin = phi i64 [%block.col, %few], [%one.begin.n, %one]"
@@ -426,7 +426,7 @@ class _Rows(_Text):
         yield "  %p.more = icmp slt i64 %p.n, %there\n  br i1 %p.more, label %one, label %both"
 
     def _add_up(self) -> Iterator[str]:
-        """Yield what adds the sums to those in memory."""
+        """Yield the lines that add the sums to those in memory."""
         for row, element, channel in self.factors:
             name = f"total{row}.{element}.{channel}"
             yield from self._weight_at(f"%{name}.at", f"%row{row}.w.rows.this", element, channel)

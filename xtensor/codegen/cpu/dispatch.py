@@ -1,9 +1,9 @@
-"""The dispatch of captured functions in machine code: whether a call is of a kind that is known, and what it does then.
+"""The dispatch of captured functions in machine code: whether a call is of a known kind, and what is done then.
 
-A kind is told in words (kinds.py). Nothing of Python's runs between the first comparison (matching.py) and the end of
-the kernels, so that one set of words serves all threads: after what is computed of numbers, all is compared again.
-Where Python runs among the kernels (callback.py), the kind is busy meanwhile, and what was found is held. What is not
-of a known kind goes to the door, the call in Python.
+A kind is described by words (kinds.py). No Python code runs between the first comparison (matching.py) and the end of
+the kernels, so that one set of words serves all threads: after Python has computed something of numbers, everything is
+compared again. Where Python runs among the kernels (callback.py), the kind is busy meanwhile, and references to the
+objects found are held. A call of no known kind goes to the door, which is the call in Python.
 
 Sources: jax's dispatch of jitted functions in C++ (jaxlib, pjit.cc) and torch's guards (TorchDynamo) do the same.
 """
@@ -17,14 +17,14 @@ from .matching import matching
 
 
 def dispatch(at: Offsets) -> str:
-    """Return the method: launch a kind that a call is of, else go to the door."""
+    """Return the method: launch the kind that a call is of, else go to the door."""
     done = (_made(at), _entered(), _faced(at), _leaves(), _returned(), _numbers(), _launch(), _held(at), _answered())
     return "".join((matching(at), *done, _method(at)))
 
 
 def _made(at: Offsets) -> str:
-    """Return @dropped: let go of objects from one number up to another, as far as they are there; @allocated: make a
-    kind's results, and enter where they begin.
+    """Return @dropped: release the objects from one number up to another, as far as they exist; @allocated: allocate
+    the arrays of a kind's results, and enter their addresses.
     """
     result = f"""{row("results", "%r", "dtype*", "axes", "lie", "order", "word")}\
   %flag = trunc i64 %order to i32
@@ -70,7 +70,7 @@ drop:
 
 
 def _entered() -> str:
-    """Return @enter: enter where tensors begin; @count_writes: note that tensors are written."""
+    """Return @enter: enter the addresses of tensors; @count_writes: count the writes into tensors."""
     move = f"""{row("moves", "%m", "number", "word")}{row("tensors", "%number", "begin")}\
   %told = getelementptr i64, ptr %run, i64 %word
   store i64 %begin, ptr %told
@@ -88,7 +88,7 @@ define private i1 @count_writes(ptr %kind) {{
 
 
 def _faced(at: Offsets) -> str:
-    """Return @faced: make tensors of results, which it takes over, in their place."""
+    """Return @faced: replace arrays of results, whose references it takes over, by tensors."""
     face = f"""{load("array", "%made", "%f", "ptr")}{row("results", "%f", "is.value")}\
   %tensor = call ptr @face(ptr %array, ptr %None)
   %failed = icmp eq ptr %tensor, null
@@ -118,7 +118,7 @@ drop:
 
 
 def _leaves() -> str:
-    """Return @hold: put the leaves that are no results, held, where all are to be; @fill: put the results there."""
+    """Return @hold: put the leaves that are no results, with new references, into their places; @fill: the results."""
     leaf = f"""{row("leaves", "%n", "kind", "value", suffix=".leaf")}\
   switch i64 %kind.leaf, label %n.object [ i64 {RESULT}, label %n.result
                                            i64 {TENSOR}, label %n.tensor
@@ -167,8 +167,9 @@ define private void @fill(ptr %kind, ptr %all, ptr %made) {{
 
 
 def _returned() -> str:
-    """Return @returned: what a call returns, of results, which it takes over. What it found is held before tensors are
-    made: then Python may collect garbage, call this kind again, and forget it, but for who has called it.
+    """Return @returned: build what a call returns from results, whose references it takes over. Everything else in it
+    is held before tensors are made: meanwhile Python may collect garbage, call this kind again, and forget it, though
+    the caller still holds it.
     """
     return f"""
 define private ptr @returned(ptr %kind, ptr %made, ptr %told) {{
@@ -205,8 +206,9 @@ fail:
 
 
 def _numbers() -> str:
-    """Return @told_of: what is computed of the numbers that a kind is told, a new reference, null where that is to be
-    found otherwise, or with an exception that is nobody's to answer, an interrupt; @tell: enter the words for the run.
+    """Return @told_of: what Python computes from the numbers of a call, a new reference; null if the call must go
+    another way, or with an exception set that nobody here deals with, such as an interrupt; @tell: enter its words in
+    the run.
     """
     hold = f"""{row("numbers", "%h", "found*")}\
   call void %Py_IncRef(ptr %found)
@@ -263,8 +265,8 @@ done:
 
 
 def _launch() -> str:
-    """Return @launched: what a call of a kind returns, null without an exception where its function is to be called, as
-    a factorisation failed.
+    """Return @launched: what a call of a kind returns, null without an exception if its function is to be called
+    instead, as a factorisation failed.
     """
     return f"""
 define private ptr @launched(ptr %kind, ptr %told) {{
@@ -300,8 +302,9 @@ fail:
 
 
 def _held(at: Offsets) -> str:
-    """Return @launched_alone: the same of any kind: one that Python runs inside is busy meanwhile, and holds the
-    tensors that it found, their arrays, and what else it looked into, as others may let go of them.
+    """Return @launched_alone: the same for any kind: one inside which Python runs is busy meanwhile, and holds
+    references to the tensors that it found, their arrays, and whatever else it looked into, as others may release
+    these.
     """
     tensor = f"""{row("tensors", "%n", "object*")}{load("array", "%object", at.data, "ptr")}\
   call void %Py_IncRef(ptr %object)
@@ -343,8 +346,8 @@ hold:
 
 
 def _answered() -> str:
-    """Return @answered: what a call of a kind returns, which is told its numbers, if it is told any, or null, as of
-    @launched.
+    """Return @answered: what a call of a kind returns, given what is computed from its numbers, if it has any; or null,
+    as @launched.
     """
     return f"""
 define private ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names) {{
@@ -378,8 +381,8 @@ no:
 def _method(at: Offsets) -> str:
     """Return the method that Python calls, with any arguments.
 
-    A kind that fits may find, by its numbers, that it is none: the next one that fits is asked then. All are looked for
-    anew, as what runs in Python meanwhile may change them.
+    What is computed from its numbers may show that a kind which fits does not apply: then the next one that fits is
+    tried. The search starts anew each time, as Python code that runs meanwhile may change the kinds.
     """
     return f"""
 define private ptr @dispatch(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{

@@ -1,9 +1,9 @@
-"""What machine code asks of tensors that are there and small, and makes of NumPy's results: parts of methods.py.
+"""What machine code checks of tensors that are computed and small, and makes of NumPy's results: parts of methods.py.
 
-All is found in one table of words: addresses of functions (FUNCTIONS), of objects (OBJECTS), and of each method a row:
-what computes it, its door, which is the method as it stands in Python, what computes the same of NumPy's scalars, or
-null, and the bytes up to which arrays are small. Functions return null, with a Python exception raised or without,
-where methods then go on to the door.
+Everything is found in one table of words: addresses of functions (FUNCTIONS), of objects (OBJECTS), and for each method
+a row: the function that computes it, its door, which is the method as it stands in Python, the function that computes
+the same of NumPy's scalars, or null, and the bytes up to which arrays are small. Functions return null, with or without
+a Python exception raised, where methods are to go on to the door.
 
 Sources: Python's C API (Call Protocol, Type Objects, Context Variables) and NumPy's (PyArray_Scalar,
 PyArray_FromScalar); the layout of an array is part of NumPy's binary interface.
@@ -27,13 +27,13 @@ FUNCTIONS = (
     *("PyDict_Next", "PyObject_GenericGetDict", "PyGC_Disable", "PyGC_Enable"),
 )
 
-# closed: a list whose first element is `zero` while the thin way is open; converting: one while nobody has
-# asked for arrays from NumPy's functions. __call__: a name. watchers: a list. context: one in which NumPy
-# gives no warnings. refused: what NumPy raises for operands that are not for it. doubles, singles: dictionaries of
-# Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the names of a call that writes
-# into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share: NumPy's function
-# that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own numbers. observers: a
-# list. in_force: the context variable of options.
+# closed: a list whose first element is `zero` while the thin way is open; converting: one whose first element is `zero`
+# while nobody has asked for arrays from NumPy's functions. __call__: a name. watchers: a list. context: one in which
+# NumPy gives no warnings. refused: what NumPy raises for operands that it does not take. doubles, singles: dictionaries
+# of Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the keyword names of a call
+# that writes into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share:
+# NumPy's function that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
+# numbers. observers: a list. in_force: the context variable of options.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
@@ -45,16 +45,16 @@ OBJECTS = (
 ROW = ("function", "door", "items", "below")
 PLACES = {name: place for place, name in enumerate((*FUNCTIONS, *OBJECTS))}
 
-# That the word before the first argument may be used by who is called (PY_VECTORCALL_ARGUMENTS_OFFSET).
+# A flag: the function called may use the word before the first argument (PY_VECTORCALL_ARGUMENTS_OFFSET).
 SPARE = 1 << 63
 
 
 class Offsets(NamedTuple):
-    """Where things lie in objects, in words of 8 bytes: the type in every object; slots in a Tensor, a Storage, a TBlob
-    and a fused function; the address, the number of axes, their lengths and strides, the dtype and the flags in a NumPy
-    array; the dict in a function.
+    """The offsets of fields in objects, in words of 8 bytes: the type in every object; slots in a Tensor, a Storage, a
+    TBlob and a fused function; the address, the number of axes, their lengths and strides, the dtype and the flags in a
+    NumPy array; the dict in a function.
 
-    itemsize, kind: in a dtype, the bytes of an element, and its kind, a character, whose place is in bytes.
+    itemsize, kind: in a dtype, the bytes of an element, and its kind, a character, whose offset is in bytes.
     """
 
     type: int
@@ -83,28 +83,28 @@ class Offsets(NamedTuple):
 
 
 def given(*names: str) -> str:
-    """Return the lines that load words of the table."""
+    """Return the lines that load words of the table, by name."""
     return "".join([load(name, "@table", PLACES[name], "ptr") for name in names])
 
 
 def of_row(*names: str) -> str:
-    """Return the lines that load words of a row."""
+    """Return the lines that load words of a row, by name."""
     return "".join([load(name, "%row", ROW.index(name), "ptr") for name in names])
 
 
 def found(name: str, value: str, then: str, otherwise: str) -> str:
-    """Return the lines that call for a pointer and go on at a label with it, at another one where it is null."""
+    """Return the lines that call for a pointer and go on at label `then` with it, at another one if it is null."""
     null = f"  %{name}.null = icmp eq ptr %{name}, null\n  br i1 %{name}.null, label %{otherwise}, label %{then}\n"
     return f"  %{name} = call ptr {value}\n{null}{then}:\n"
 
 
 def sure(name: str, question: str, then: str, otherwise: str) -> str:
-    """Return the lines that ask something and go on at a label where it is so, else at another one."""
+    """Return the lines that ask a question and go on at label `then` if the answer is yes, else at another one."""
     return f"  %{name} = call i1 {question}\n  br i1 %{name}, label %{then}, label %{otherwise}\n{then}:\n"
 
 
 def types(value: str, *names: str) -> str:
-    """Return the lines that ask whether a value is of these types, `%is.` each of them, and of `%is.one` of them."""
+    """Return the lines that ask whether a value is of these types: `%is.` for each, and `%is.one` for any of them."""
     lines, before = [], "false"
     for name in names:
         asked = f"  %is.{name} = call i1 @is(ptr %{value}, ptr %{name})\n"
@@ -114,7 +114,7 @@ def types(value: str, *names: str) -> str:
 
 
 def each(whole: str, question: str) -> str:
-    """Return the blocks that return true where a question is answered so for every element of a tuple, else false."""
+    """Return the blocks that return true if a question is answered so for every element of a tuple, else false."""
     return f"""\
 {given("PyTuple_Size", "PyTuple_GetItem")}\
   %size = call i64 %PyTuple_Size(ptr %{whole})
@@ -138,7 +138,7 @@ no:
 
 
 def arguments(*values: str) -> str:
-    """Return the lines that lay out the arguments of a call, from `%to1` on."""
+    """Return the lines that lay out the arguments of a call in memory, from `%to1` on."""
     lines = [f"  %all = alloca [{len(values) + 1} x ptr]\n"]
     for n, value in enumerate(values, 1):
         lines.append(f"  %to{n} = getelementptr ptr, ptr %all, i64 {n}\n  store ptr %{value}, ptr %to{n}\n")
@@ -146,12 +146,12 @@ def arguments(*values: str) -> str:
 
 
 def store(value: str, base: str, word: int) -> str:
-    """Return the lines that store a pointer."""
+    """Return the lines that store a pointer in a word of an object."""
     at = f"%{value}.{word}.to"
     return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store ptr %{value}, ptr {at}, align 8\n"
 
 
-# How they go on with NumPy's result %r, which becomes a tensor.
+# How methods go on with NumPy's result %r, which becomes a tensor.
 MADE = """  %failed = icmp eq ptr %r, null
   br i1 %failed, label %failure, label %made
 made:
@@ -159,7 +159,7 @@ made:
   ret ptr %tensor
 """
 
-# How methods end: NumPy's exceptions, too, are the door's business.
+# How methods end: where NumPy raised an exception for its operands, they go on to the door.
 ENDING = """failure:
   %expected = call i1 @refused()
   br i1 %expected, label %long, label %fail
@@ -176,14 +176,14 @@ fail:
 
 
 def questions(at: Offsets) -> str:
-    """Return the functions that ask: of what type an object is, what array a tensor shows, and how it may be used."""
+    """Return the functions that check an object's type, the array that a tensor shows, and how it may be used."""
     return _of_objects(at) + _of_size(at) + _of_both(at) + _of_use(at) + _of_owners(at)
 
 
 def _of_objects(at: Offsets) -> str:
-    """Return @is: whether an object is of just this type; @array_of: the array of a thin face, null for all else;
-    @axes_of: the number of an array's axes; @refused: whether the exception raised is one that the door answers, which
-    is then cleared.
+    """Return @is: whether an object is of exactly this type; @array_of: the array of a thin face, null for all else;
+    @axes_of: the number of an array's axes; @refused: whether the exception raised is one that the door deals with,
+    which is then cleared.
     """
     return f"""
 define private i1 @is(ptr %x, ptr %type) {{
@@ -248,7 +248,7 @@ counted:
 
 
 def _of_both(at: Offsets) -> str:
-    """Return @stays_small: whether what is computed of two arrays has at most as many bytes as a row says."""
+    """Return @stays_small: whether the result of two arrays, broadcast, has at most as many bytes as a row says."""
     return f"""
 define private i1 @stays_small(ptr %a, ptr %b, ptr %row) {{
 entry:
@@ -299,8 +299,8 @@ declare i64 @llvm.umax.i64(i64, i64)
 
 
 def _of_use(at: Offsets) -> str:
-    """Return @is_zero: whether a list's first element is; @is_open: whether the thin way is; @ready: a tensor's array
-    where it is open and that is small; @unwatched: its array where nobody watches who asks for values.
+    """Return @is_zero: whether a list's first element is `zero`; @is_open: whether the thin way is open; @ready: a
+    tensor's array if it is small and the way open; @unwatched: its array if nobody watches who asks for values.
     """
     return f"""
 define private i1 @is_zero(ptr %list) {{
@@ -335,8 +335,8 @@ no:
 
 
 def _of_owners(at: Offsets) -> str:
-    """Return @known_owner: the owner of a thin face's memory, None where it has none yet, null where that cannot be
-    told; @is_free: whether nobody waits for its bytes.
+    """Return @known_owner: the owner of a thin face's memory, None if it has none yet, null if that is unknown;
+    @is_free: whether nobody waits for its bytes.
     """
     return f"""
 define private ptr @known_owner(ptr %x) {{
@@ -379,13 +379,13 @@ unknown:
 
 
 def results(at: Offsets) -> str:
-    """Return the functions that make tensors, and count writes."""
+    """Return the functions that make tensors and count writes."""
     return _making(at) + _counting(at)
 
 
 def _making(at: Offsets) -> str:
-    """Return @face: a tensor over an array, which it takes over; @value: one over a NumPy scalar, which it takes over;
-    @result: one over either.
+    """Return @face: a tensor over an array; @value: a tensor over a NumPy scalar; @result: one over either. They take
+    over the reference to that.
     """
     return f"""
 define private ptr @face(ptr %array, ptr %owner) {{
@@ -427,7 +427,7 @@ single:
 
 
 def _counting(at: Offsets) -> str:
-    """Return @written: count a write into a thin face's memory; false where an exception was raised."""
+    """Return @written: count a write into a thin face's memory; false if an exception was raised."""
     return f"""
 define private i1 @written(ptr %x) {{
 entry:
@@ -461,8 +461,8 @@ fail:
 
 
 def calls() -> str:
-    """Return @call: call a function with two arguments, the second perhaps null; @quietly: the same where NumPy gives
-    no warnings, between @hush and @unhush; @past: call a row's door.
+    """Return @call: call a function with two arguments, the second of which may be null; @quietly: the same without
+    NumPy's warnings, between @hush and @unhush; @past: call a row's door.
     """
     return f"""
 define private ptr @call(ptr %function, ptr %x, ptr %y) {{

@@ -1,7 +1,7 @@
-"""What becomes of the sums of a contraction before they leave the processor: the steps of a program over each vector.
+"""The steps that follow a contraction, before its sums leave the processor: a program computed for each vector of them.
 
-The functions that finish a tile (see gemm.py) are told, in slots of 8 bytes, where each input and each output of the
-program begins, and then its scalars. Inputs of the shape of C, and all outputs, lie as C does.
+The functions that finish a tile (see gemm.py) find in slots of 8 bytes the address of each input and each output of the
+program, and then its scalars. Inputs of the shape of C, and all outputs, lie as C does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .loop import Loop, check, is_light
 from .moves import PACKED, SAME, Form, memory_type, slots_of
 from .vector import Vector, Writer
 
-# How an input lies beside C: as C does, one number for each row or for each column, or one number.
+# How an input lies beside C: as C does, with one number for each row or for each column, or with a single number.
 ALIKE, ROWS, COLUMNS, SINGLE = "alike", "rows", "columns", "single"
 
 
 class Finish(NamedTuple):
-    """A program over sums: which of its inputs is the sum, how the others lie, whether multiply-adds are contracted."""
+    """A program on sums: which of its inputs is the sum, how the others lie, whether multiply-adds are contracted."""
 
     program: Program
     sum: int
@@ -29,19 +29,19 @@ class Finish(NamedTuple):
 
     @property
     def in_registers(self) -> bool:
-        """Whether whole tiles are finished in the registers they are added up in: that is one text for each vector."""
+        """Whether whole tiles are finished in the registers of their sums, repeating the text for each vector."""
         return is_light(self.program)
 
     @property
     def slots(self) -> int:
-        """The slots that say where a group's arrays begin, and the scalars."""
+        """The number of slots: for the addresses of a group's arrays, and the scalars."""
         program = self.program
         words = [slots_of(memory_type(dtype)) for dtype in program.scalars]
         return len(program.inputs) + len(program.outputs) + sum(words)
 
 
 class Steps:
-    """The text of a program in a function that finishes sums, while it is written; %slots is where its slots are.
+    """The text of a program in a function that finishes sums, while it is written; %slots points to its slots.
 
     Raises LacksError where generated code lacks a step or a dtype of it.
     """
@@ -63,7 +63,7 @@ class Steps:
         return self._loop.writer
 
     def begin(self, block: str) -> None:
-        """Load all slots, and what is one number; block: that this stands in."""
+        """Load all slots, and inputs that are a single number; block: the one that these lines are in."""
         loop = self._loop
         loop.writer.block = block
         names = [f"%p{place}" for place in range(len(loop.operands))]
@@ -79,7 +79,7 @@ class Steps:
         self._load_same(SINGLE, "0", "")
 
     def fetch(self, places: Iterable[str], suffix: str = "") -> None:
-        """Have what lies as C does fetched from some of its places, each of one vector."""
+        """Prefetch inputs that lie as C does at some of its places, each of one vector."""
         for number, (dtype, lie) in enumerate(zip(self.program.inputs, self.finish.lies, strict=True)):
             if lie != ALIKE or number == self.finish.sum:
                 continue
@@ -91,11 +91,11 @@ class Steps:
                 self._loop.fetch(f"{name}.{n}")
 
     def row(self, number: str, suffix: str = "") -> None:
-        """Load what is the same along a row of C."""
+        """Load the inputs' numbers for a row of C."""
         self._load_same(ROWS, number, suffix)
 
     def column(self, number: str, mask: str) -> None:
-        """Load what is the same along a column of C, from one column on."""
+        """Load the inputs' numbers for a vector of columns of C, from a column on."""
         for place, lie in enumerate(self.finish.lies):
             if lie == COLUMNS and place != self.finish.sum:
                 self._along(place, number, "", mask)
@@ -106,12 +106,12 @@ class Steps:
         return self.taken()
 
     def taken(self) -> list[str]:
-        """Return the lines that there are by now, which are given away."""
+        """Return the lines written so far, and remove them."""
         lines, self.lines[:] = [*self.lines], []
         return lines
 
     def _load_same(self, lie: str, number: str, suffix: str) -> None:
-        """Make vectors of the numbers of inputs that lie in one way."""
+        """Broadcast to vectors the numbers of the inputs that lie in one way."""
         for place, dtype in enumerate(self.program.inputs):
             if self.finish.lies[place] == lie and place != self.finish.sum:
                 name, kind = f"%in.same{place}{suffix}", memory_type(dtype)
@@ -120,7 +120,7 @@ class Steps:
                 self._same[place] = self._loop.spread_value(name, f"same{place}{suffix}", dtype)
 
     def write(self, x: str, place: str, column: str, suffix: str, mask: str | None = None) -> None:
-        """Make the outputs of a vector of sums. place: of its first element in C; column: the number of that."""
+        """Write the outputs for a vector of sums. place: its first element's offset in C; column: that one's column."""
         loop = self._loop
         loop.index = place
         vectors: list[Value] = []
@@ -138,7 +138,7 @@ class Steps:
             loop.store(output, values[number], suffix, mask)
 
     def _along(self, number: int, column: str, suffix: str, mask: str | None) -> Value:
-        """Return a vector of an input that has one number for each column, loaded where it was not before."""
+        """Return a vector of an input that has one number for each column, loaded unless it was before."""
         found = self._columns.get((number, column))
         if found is None:
             loop, place = self._loop, self._loop.index

@@ -1,10 +1,10 @@
-"""The contraction kernel: C[i, j] = bias + sum over k of A[i, k] * B[k, j], from operands that lie in any way.
+"""The contraction kernel: C[i, j] = bias + sum over k of A[i, k] * B[k, j], for operands with any layout.
 
-Where elements lie is told by tables of offsets, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that
-a matrix may be strided, turned or gathered: the windows of a convolution are read where they lie. As in GotoBLAS and
-BLIS, both are packed into panels in blocks that fit the caches: of DEPTH_BYTES along the sum, `height` rows of A stay
-in the nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in
-registers. Every element is the sum in order, block after block, so it has the same bits however the work is cut.
+Tables of offsets say where elements lie, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that a matrix
+may be strided, transposed or gathered: the windows of a convolution are read in place. As in GotoBLAS and BLIS, both
+are packed into panels in blocks that fit the caches: of DEPTH_BYTES along the sum, `height` rows of A stay in the
+nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in registers.
+Every element is the sum in order, block after block, so it has the same bits however the work is cut.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
 # Bytes of a row of A in a block: 12 such rows take half of a nearest cache of 32 KB.
 DEPTH_BYTES = 1536
 
-# Terms of panels of B that are copied at a time.
+# Terms of panels of B that are packed at a time.
 TERMS = 16
 
 # The most rows of a tile.
 TALLEST = 12
 
-# What the kernel is told, in words of 8 bytes: where things lie, and how many there are. Offsets count elements.
+# The words of the kernel, of 8 bytes: addresses, then numbers. Offsets count elements.
 #
-#   a.runs       how many elements of a row of A, from each on, follow each other in memory
-#   pieces       of each: the offset in B, the lane of its panel, the number of columns, and the offset in C
-#   panels       of each: its first piece, the pieces, and whether it is WHOLE in C, THIN, as one register holds it, or
-#                neither
-#   row.first    the first row that is made; row.count: behind the last one
-#   tall         panels of A, of these, that have all rows; the others have one less
-#   most         terms of a block
+#   a.runs       of each element of a row of A: how many from it on are contiguous in memory
+#   pieces       of each: its offset in B, its lane in the panel, the number of columns, and its offset in C
+#   panels       of each: its first piece, the number of pieces, and whether it is WHOLE in C, or THIN, as one register
+#                holds it, or neither
+#   row.first    the first row that is computed; row.count: the one behind the last
+#   tall         how many of these panels of A have all rows; the others have one less
+#   most         the most terms of a block
 #   together     panels of B that are packed at a time
 #   b.step       elements from panel to panel of B
-#   packed       whether B is not to be packed: it lies in panels, of all terms
+#   packed       whether B is packed already: it lies in panels, of all terms
 #   fresh        whether C is written; else it is added to
 #   a.next       elements from one of several matrices A to the next
-#   finish       the slots of what becomes of sums (see finish.py), where there is a single matrix
-#   begin        elements from where the arrays of those begin to C
+#   finish       the slots of the steps that follow on sums (see finish.py), where there is a single matrix
+#   begin        elements from the beginning of the arrays of these to C
 POINTERS = (
     *("a.0", "a.rows", "a.ks", "a.runs", "b.0", "b.ks", "pieces", "panels"),
     *("c.0", "c.rows", "bias.rows", "bias.columns", "scratch", "finish"),
@@ -65,10 +65,9 @@ def itemsize(char: str) -> int:
 class Form(NamedTuple):
     """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
 
-    direct: whether B is read where it lies, as pays where few rows are multiplied with it. Its columns follow each
-    other. turned: whether rows of A follow each other, so that it is packed term by term. lies: elements from row to
-    row of A, from term to term of it, and from term to term of B in a panel, where A is not packed but read where it
-    lies.
+    direct: whether B is read in place, which pays where few rows are multiplied with it; its columns are contiguous.
+    turned: whether A is transposed, with adjacent rows, so that it is packed term by term. lies: if A is read in place
+    and not packed, the elements from row to row of A, from term to term of A, and from term to term of B in a panel.
     """
 
     char: str
@@ -95,29 +94,29 @@ class Form(NamedTuple):
 
     @property
     def deepest(self) -> int:
-        """The terms in a block."""
+        """The most terms in a block."""
         return DEPTH_BYTES // self.itemsize
 
     @property
     def leading(self) -> int:
-        """The elements from row to row of a packed panel of A; what is copied may go one register too far."""
+        """The elements from row to row of a packed panel of A; copies may reach one register too far."""
         return self.deepest + self.lanes
 
     @property
     def steps(self) -> tuple[int, int, int]:
-        """The elements from row to row of A, and from term to term of A and B, of what the sums read."""
+        """The elements from row to row of A, and from term to term of A and of B, as the sums read them."""
         packed = (1, self.together, self.width) if self.turned else (self.leading, 1, self.width)
         return self.lies or packed
 
     @property
     def together(self) -> int:
-        """The elements from term to term of a packed panel of a turned A: whole registers."""
+        """The elements from term to term of a packed panel of a transposed A: whole registers."""
         return -(-TALLEST // self.lanes) * self.lanes
 
     @property
     def traffic(self) -> float:
         """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first. As
-        many loads as multiplications can be made at a time.
+        many loads as multiplications can be done at a time.
         """
         loads = 1 / self.height + 1 / self.registers
         return max(1, loads) + 1.5 / self.height + 0.25 / self.registers
@@ -128,13 +127,13 @@ class Form(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The elements of scratch beside a block of B: a panel of A, and a tile."""
+        """The elements of scratch memory besides a block of B: a panel of A, and a tile."""
         return max(TALLEST * self.leading, self.together * self.deepest) + TALLEST * self.width + self.lanes
 
 
 def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
-    """Return the form for a product on this machine: rows in panels as equal as can be, as many sums at a time as there
-    are registers for, and few columns computed in vain. registers: of a tile's row, where they are given.
+    """Return the form for a product on this machine: panels with as equal numbers of rows as possible, as many sums at
+    a time as there are registers, and few wasted columns. registers: in a row of a tile, if given.
     """
     machine = the_host()
     return _form_for(machine, char, rows, columns, registers, direct)
@@ -146,7 +145,7 @@ def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int,
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
     forms = []
     for number in [registers] if registers else range(1, 4 if few else 6):
-        # The sums, a row of B, its masks where these are registers too, and an element of A.
+        # Registers hold the sums, a row of B, its masks if these need vector registers too, and an element of A.
         tallest = max(min(TALLEST, (15 if few else 31) // number - 1 - (direct and few)), 1)
         height = -(-rows // -(-rows // tallest))
         forms.append(Form(char, lanes, height, number, direct))
@@ -155,15 +154,15 @@ def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int,
 
 @lru_cache(256)
 def kernel_of(form: Form, finish: Finish | None = None) -> Code:
-    """Return the machine code of a form. finish: what becomes of sums in the end.
+    """Return the machine code of a form. finish: the steps that follow on its sums.
 
-    Raises LacksError where generated code lacks a step of that.
+    Raises LacksError where generated code lacks one of these.
     """
     return handmade(source(form, finish))
 
 
 def source(form: Form, finish: Finish | None = None, name: str = "kernel") -> str:
-    """Return the IR of a function of this name. Raises LacksError where a step of what becomes of sums is lacking."""
+    """Return the IR of a function of this name. Raises LacksError where generated code lacks a step of `finish`."""
     heights = [height for height in (form.height, form.height - 1) if height]
     tiles = product(heights, sorted({1, form.registers}))
     packing = _pack_terms(form) if form.turned else pack_rows(form)
@@ -204,14 +203,14 @@ def _suffix(form: Form) -> str:
 
 
 def loads(pointers: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that load what stands in %table: pointers, then numbers."""
+    """Yield the lines that load the words of %table: pointers, then numbers."""
     for place, name in enumerate((*pointers, *numbers)):
         yield f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}"
         yield f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %at.{name}"
 
 
 def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[str]:
-    """Return the lines that make %name.all of the number %name, or another one."""
+    """Return the lines that broadcast %name, or the number `of`, to a vector %name.all."""
     return [
         f"  %{name}.one = insertelement {vector} poison, {kind} %{of or name}, i32 0",
         f"  %{name}.all = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer",
@@ -219,7 +218,7 @@ def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[s
 
 
 def first_lanes(form: Form, name: str, count: str) -> list[str]:
-    """Return the lines that make %name the mask of the first lanes; count: an i64."""
+    """Return the lines that make %name the mask of the first lanes; count: of these, an i64."""
     lanes = form.lanes
     ints = f"<{lanes} x i32>"
     counting = ", ".join(f"i32 {lane}" for lane in range(lanes))
@@ -249,7 +248,7 @@ def _words(names: Sequence[str], base: str) -> Iterator[str]:
 
 
 def pack_rows(form: Form) -> str:
-    """Return the function that copies rows of a block of A side by side, as far as elements follow each other."""
+    """Return the function that packs rows of a block of A, copying as many elements at a time as are contiguous."""
     lines = [
         "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
         "entry:\n  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]",
@@ -282,7 +281,7 @@ def pack_rows(form: Form) -> str:
 
 
 def _pack_terms(form: Form) -> str:
-    """Return the function that copies a block of a turned A term by term."""
+    """Return the function that packs a block of a transposed A term by term."""
     lines = [
         "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
         "entry:\n  %offset = load i64, ptr %rows",
@@ -309,7 +308,7 @@ def _pack_terms(form: Form) -> str:
 
 
 def _pack_columns(form: Form) -> str:
-    """Return the function that copies some terms of a panel of B, piece by piece."""
+    """Return the function that packs some terms of a panel of B, piece by piece."""
     lines = [
         "define internal void @pack.columns(ptr %b, ptr %ks, ptr %pieces, i64 %count, ptr %to, i64 %depth) {",
         "entry:\n  br label %piece",
@@ -337,7 +336,7 @@ def _pack_columns(form: Form) -> str:
                 f"  call void @llvm.prefetch.p0(ptr {x}.ahead, i32 0, i32 3, i32 1)",
                 f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
             ]
-        else:  # what lies behind is stored again: masked stores take many times as long on some processors
+        else:  # store old values behind it: masked stores take many times as long on some processors
             vector, mask = _vector(form), f"<{form.lanes} x i1> %mask"
             lines += [
                 _masked_load(form, f"{x}.own", f"{x}.at", "%mask"),
@@ -357,7 +356,7 @@ def _pack_columns(form: Form) -> str:
 
 
 class Around(NamedTuple):
-    """What a function over the pieces of a tile has besides: parameters, and lines at its and each row's beginning."""
+    """Additions to a function over pieces of a tile: parameters, and lines at its and each row's beginning."""
 
     given: str = ""
     begin: Sequence[str] = ()
@@ -365,7 +364,7 @@ class Around(NamedTuple):
 
 
 def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = None) -> str:
-    """Return a function that goes over the pieces of each row of a tile: between %in.tile and %in.c, under %mask."""
+    """Return a function that goes over the pieces of each row of a tile, at %in.tile and %in.c, under %mask."""
     given, begin, row = around or Around()
     lines = [
         f"define internal void @{name}(ptr %tile, ptr %c, ptr %c.rows, ptr %pieces, i64 %count, i64 %height{given}) {{",
@@ -405,7 +404,7 @@ def _gather(form: Form) -> str:
 
 
 def _finish_pieces(form: Form, steps: Steps) -> str:
-    """Return the function that finishes the pieces of each row of a tile that lies aside, on their way to C."""
+    """Return the function that applies steps to a tile in scratch memory, piece by piece, on its way to C."""
     lines = steps.lines
     steps.begin("entry")
     begin, lines[:] = [*lines], []
@@ -422,8 +421,8 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
 
 
 def micro(form: Form, height: int, registers: int, steps: Steps | None = None, name: str = "micro") -> str:
-    """Return the function that adds up a tile, or its first registers, and goes on where it ends: i, j, place: the
-    numbers of its first element, and where in C that lies.
+    """Return the microkernel that adds up a tile, or its first registers, and applies the steps that follow where it
+    `ends`. i, j, place: row and column of its first element, and its offset in C.
     """
     vector, align = _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
@@ -448,9 +447,9 @@ def micro(form: Form, height: int, registers: int, steps: Steps | None = None, n
 
 
 def _places(form: Form, cells: Sequence[tuple[int, int]], name: str) -> Iterator[str]:
-    """Yield the lines that find where the vectors of a tile lie, under some name.
+    """Yield the lines that make pointers to the vectors of a tile, under some name.
 
-    That is done wherever it is asked, as there are not enough registers to keep it while the tile is added up.
+    They are made wherever they are needed, as there are too few registers to keep them while the tile is added up.
     """
     for r, v in cells:
         if v == 0:
@@ -461,7 +460,7 @@ def _places(form: Form, cells: Sequence[tuple[int, int]], name: str) -> Iterator
 
 
 def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
-    """Return the lines that have what is read at the end of a tile fetched while it is added up."""
+    """Return the lines that prefetch, before a tile is added up, what is read at its end."""
     steps.lines += _places(form, cells, "ahead.to")
     for r, v in cells:
         steps.lines += [f"  %ahead{r}.{v} = add i64 %ahead.to.row{r}, {v * form.lanes}"]
@@ -471,7 +470,7 @@ def _fetched(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list
 
 
 def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> list[str]:
-    """Return the lines that store what becomes of the sums of a tile."""
+    """Return the lines that store the results of the steps on the sums of a tile."""
     steps.begin("finish")
     steps.lines += _places(form, cells, "final")
     for r, v in cells:
@@ -486,7 +485,7 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> lis
 
 
 def _first_sums(form: Form, height: int, registers: int) -> list[str]:
-    """Return the lines that begin a tile: with biases, or what has been added up before."""
+    """Return the lines that begin a tile: with biases, or with the sums of the blocks before."""
     kind, vector, align = form.kind, _vector(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = ["  br i1 %first, label %new, label %old\nnew:"]
@@ -509,8 +508,8 @@ def _first_sums(form: Form, height: int, registers: int) -> list[str]:
 
 
 def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
-    """Return the loop that adds up the terms of a tile: one step per turn, as of several LLVM moves the loads to the
-    front and the registers to the stack.
+    """Return the loop that adds up the terms of a tile: one term per turn, as with several LLVM would move the loads to
+    the front and spill registers to the stack.
     """
     kind, vector, align = form.kind, _vector(form), form.itemsize
     height, registers = (1 + last for last in cells[-1])
@@ -541,7 +540,7 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
 
 
 def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
-    """Return the lines that make a vector x * y + z."""
+    """Return the lines that compute a vector x * y + z."""
     vector = _vector(form)
     if form.integers:
         return [f"  {name}.x = mul {vector} {x}, {y}", f"  {name} = add {vector} {name}.x, {z}"]
@@ -549,7 +548,7 @@ def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
 
 
 def _driver(form: Form, finish: Finish | None, name: str) -> str:
-    """Return the function that goes over blocks of the sum, panels of rows, and panels of columns."""
+    """Return the function that loops over blocks of the sum, panels of rows, and panels of columns."""
     kind, short = form.kind, max(form.height - 1, 1)
     lines = [
         f"define void @{name}(ptr %table) {{\nentry:",
@@ -595,7 +594,7 @@ def _driver(form: Form, finish: Finish | None, name: str) -> str:
 
 
 def _panel_of_rows(form: Form) -> list[str]:
-    """Return the lines that say where a panel of A lies, after they have packed it unless it is read where it lies."""
+    """Return the lines that find a panel of A, after packing it unless it is read in place."""
     row, term, _ = form.steps
     lies = [
         f"  %a.down = mul i64 %i, {row}\n  %a.along = mul i64 %k0, {term}\n  %a.far = add i64 %a.down, %a.along",
@@ -610,7 +609,7 @@ def _panel_of_rows(form: Form) -> list[str]:
 
 
 def _packing(form: Form) -> list[str]:
-    """Return the lines that pack some panels of B: a few terms of all of them at a time, which are as many pages."""
+    """Return the lines that pack some panels of B: a few terms of all at a time, each on a page of its own."""
     kind = form.kind
     return [
         f"  %t = phi i64 [0, %block], [%t.n, %pack.next]\n  %t.far = add i64 %t, {TERMS}",
@@ -630,7 +629,7 @@ def _packing(form: Form) -> list[str]:
 
 
 def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
-    """Return the lines that add up a tile, of one register where the panel is thin."""
+    """Return the lines that call the microkernel, that of one register where the panel is thin."""
     return [
         f"  br i1 %is.thin, label %{label}.thin, label %{label}.wide",
         f"{label}.thin:\n  call void @micro{height}.1(ptr %a.panel, {given})\n  br label %went",
@@ -639,7 +638,7 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
 
 
 def _over_panels(form: Form, finish: Finish | None) -> list[str]:
-    """Return the lines that go over some panels of columns with a panel of rows; parts of tiles are made aside."""
+    """Return the lines that multiply a panel of rows with panels of columns; parts of tiles are made aside."""
     kind, short = form.kind, max(form.height - 1, 1)
     goes_on = str(finish is None or finish.in_registers).lower()
     given = (
@@ -676,7 +675,7 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
 
 
 def _ending(finishes: bool) -> list[str]:
-    """Return the lines that end a tile that lies aside; finishes: whether something becomes of sums."""
+    """Return the lines that end a tile in scratch memory; finishes: whether steps follow on the sums."""
     pieces = "ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height"
     lines = [f"  call void @scatter({pieces})\n  br label %panel.next"]
     if finishes:

@@ -1,6 +1,6 @@
-"""Convolutions of single elements whose channels come first, by strips that the contraction kernel multiplies.
+"""Convolutions by single elements whose channels come first: the contraction kernel multiplies one strip after another.
 
-Rows of its products are outputs, columns are positions, which are packed from where they lie.
+Rows of its products are outputs; columns are positions, which are packed from where they lie.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .strip_rows import STRIP_WORDS, Strip, StripText
 
 @lru_cache(256)
 def products_kernel(own: Strip, form: Form, finish: Finish | None = None) -> Code:
-    """Return the code of a convolution. finish: what becomes of sums.
+    """Return the code of a convolution. finish: the steps that follow on its sums.
 
-    Raises LacksError where generated code lacks a step of that.
+    Raises LacksError where generated code lacks one of these.
     """
     known = declared(form)
     lines = [line for line in _Products(own, form.height).text() if line not in known]
@@ -26,8 +26,8 @@ def products_kernel(own: Strip, form: Form, finish: Finish | None = None) -> Cod
 
 
 class _Products(StripText):
-    """The text of a kernel around the product. %product: what that is told, but for what differs from strip to strip;
-    %sums: its scratch. Columns of a strip stand for panels of rows, of `height` or one less.
+    """The text of a kernel around the product. %product: the product's words, except those that differ from strip to
+    strip; %sums: its scratch memory. Columns of a part stand for panels of rows, which have `height` rows or one less.
     """
 
     def __init__(self, own: Strip, height: int) -> None:
@@ -73,7 +73,7 @@ class _Products(StripText):
         yield "  call void @product(ptr %words)"
 
     def _told(self, name: str) -> Iterator[str]:
-        """Yield the lines that make %all... of a number in the product's table."""
+        """Yield the lines that load a number from the product's table as %all..."""
         yield f"  %at.all.{name} = getelementptr i64, ptr %words, i64 {(*POINTERS, *NUMBERS).index(name)}"
         yield f"  %all.{name} = load i64, ptr %at.all.{name}"
 

@@ -1,4 +1,4 @@
-"""Strips of rows of outputs, and the rows of the input under each: what kernels that go over them have in common."""
+"""Strips of rows of outputs, and the rows of the input under each: what all kernels that go over them share."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from .gemm import _masked_load, _masked_store, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 from .turning import transposed
 
-# What a kernel is told. Offsets and steps count elements.
+# The words of a kernel. Offsets and steps count elements.
 #
-#   w         weights: panels (elements of a window, outputs of a block); of the gradient the sums, which are added to
+#   w         weights: panels (elements of a window, outputs of a block); for the gradient its sums, which are added to
 #             where channels come last, `pitch` apart, else written, one after the other
-#   room      for the rows under a strip, of each channel and each phase of its columns modulo the stride, `length`
-#             apart, which is a number of registers; channels that come last are part of the rows
-#   sums      room for the gradient. Where channels come first: registers of each element and each output. Where they
-#             come last: registers of the outputs of a strip, side by side
-#   x.rows    of the rows under each strip, `span` of them: where one lies, or OUTSIDE
-#   y.rows    of each row of outputs: where it lies
-#   begins    of each strip, and behind the last: its first row of outputs
-#   ks        of each element of a window: where it lies in the room, or in place in the input
-#   finish    the slots of what becomes of sums (see finish.py), `slot.count` for each group; y.begin: elements from
-#             where the arrays of those begin to y; o.begin: the number of the first output among those of a group
-#   product   and `columns`, of each strip: what strip_products.py is told besides
-#   first     and `end`: columns of outputs, of which so many are made at a time: wide
-#   size      elements of a row of the input; start: which one stands first in the room, for the first column of all;
-#             along: how many further that is for the next column
+#   room      scratch memory for the rows under a strip: those of each channel and of each phase of its columns modulo
+#             the stride lie `length` apart, whole registers; channels that come last are part of the rows
+#   sums      scratch memory for the gradient. Where channels come first: a register of each element and each output.
+#             Where they come last: registers of the outputs of a strip, side by side
+#   x.rows    of each of the `span` input rows under each strip: its offset, or OUTSIDE
+#   y.rows    of each row of outputs: its offset
+#   begins    of each strip, and behind the last one: its first row of outputs
+#   ks        of each element of a window: its offset in the room, or in the input where that is read in place
+#   finish    the slots of the steps that follow (see finish.py), `slot.count` for each group; y.begin: elements from
+#             the beginning of the arrays of these to y; o.begin: the number of the first output within a group
+#   product   the words of the product in strip_products.py; columns: for each strip, words of the table of its columns
+#   first     and `end`: columns of outputs; wide: how many are computed at a time
+#   size      elements of a row of the input; start: the one that comes first in the room, for the first column of all;
+#             along: how many elements further it is for the next column
 #   room.step from the rows under a row of outputs to those under the next one; in place it counts rows
-#   x.pixel   between neighbours of a row of the input that is gathered, of which there are so many in the room: pixels
+#   x.pixel   between neighbouring positions of an input row that is gathered; pixels: how many the room has
 POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish", "product", "columns")
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
@@ -37,22 +37,22 @@ NUMBERS = (
     *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin", "o.begin"),
 )
 
-# Words of each strip in `columns`: its pieces and panels (see gemm.py), and how many of the latter there are.
+# Words of each strip in `columns`: addresses of its pieces and panels (see gemm.py), and the number of panels.
 STRIP_WORDS = 3
 
 
 class Strip(NamedTuple):
-    """What code is made for: blocks of so many windows, `apart` elements from each to the next, and registers of
-    outputs. The gradient has as many elements of a window at a time instead, which follow each other. gathered: the
-    channels of a group where they are not all there are, else 0. turned: whether x and y have channels first; then
-    they are turned on their way.
+    """What code is made for: blocks of so many windows, `apart` elements from one to the next, and registers of
+    outputs. The gradient instead takes blocks of so many elements of a window, which follow each other. gathered: the
+    channels of a group if they are not all there are, else 0. turned: whether channels come first in x, and in y, so
+    that these are transposed on their way.
 
-    In kernels for channels that come first, which turn nothing, blocks are of so many outputs, and registers of
-    windows; the gradient has so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
+    In kernels for channels that come first, which transpose nothing, a block has so many outputs, and registers are of
+    windows; the gradient takes so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
 
     scattered: elements from one column of y to the next where channels come first, 1 or 2. tail: registers of windows
-    that the last block of a row has where these are fewer, else 0. in_place: whether windows are read where they lie,
-    which takes rows of a block at least with nothing around them.
+    in the last block of a row if these are fewer, else 0. in_place: whether windows are read in place, for which a row
+    must have at least a block, and need no zeros around it.
     """
 
     char: str
@@ -70,7 +70,7 @@ class Strip(NamedTuple):
 
 
 class StripText(Sweeping):
-    """What kernels have in common: groups, strips of rows of outputs, and the rows of the input under them."""
+    """What kernels share: groups, strips of rows of outputs, and the rows of the input under them."""
 
     def __init__(self, own: Strip) -> None:
         super().__init__(own.char, own.lanes)
@@ -81,7 +81,7 @@ class StripText(Sweeping):
         return self.kernel(POINTERS, NUMBERS, self._groups())
 
     def _groups(self) -> Iterator[str]:
-        count = "1" if self.own.turned[0] else "%channels"  # turned channels are part of the rows
+        count = "1" if self.own.turned[0] else "%channels"  # transposed channels are part of the rows
         yield f"  %channel.step = mul i64 %length, {self.own.phases}\n  %row.step = mul i64 %channel.step, {count}"
         yield from self.loop("group", "g", "%groups", self._group())
 
@@ -99,7 +99,7 @@ class StripText(Sweeping):
         yield from self.loop("piece", "col", "%end", self._piece(), start="%first", step="%wide")
 
     def _piece(self) -> Iterator[str]:
-        """Yield what is done for some columns of a strip."""
+        """Yield the work on some columns of a strip."""
         yield "  %col.left = sub i64 %end, %col\n  %positions = call i64 @llvm.smin.i64(i64 %col.left, i64 %wide)"
         yield "  %start.far = mul i64 %col, %along\n  %start.col = add i64 %start, %start.far"
         if self.own.turned[0]:
@@ -109,11 +109,11 @@ class StripText(Sweeping):
         yield from self._computed()
 
     def _computed(self) -> Iterator[str]:
-        """Yield what is computed of a strip, whose rows of the input lie in the room."""
+        """Yield the computation of a strip, after its rows of the input are copied."""
         raise NotImplementedError
 
     def _at_row(self) -> Iterator[str]:
-        """Yield where a row of outputs is: %y.r and %room.r."""
+        """Yield pointers to a row of outputs, and to the input under it: %y.r and %room.r."""
         yield "  %row.number = add i64 %begins.this, %r"
         yield from self.words("%row.number", "y.rows")
         yield f"  %y.col = mul i64 %col, {self.y_step}\n  %y.r.at = add i64 %y.rows.this, %y.col"
@@ -127,8 +127,8 @@ class StripText(Sweeping):
             yield from self.far("room.r", "%room", "%r", "%room.step")
 
     def _begun(self) -> Iterator[str]:
-        """Yield where a block begins: the last one in place does so earlier, as it may read no windows that there are
-        not. What it makes once more is the same.
+        """Yield the first window of a block. In place, the last block of a row begins earlier, as it must not read
+        windows that do not exist; it computes some outputs again, with the same results.
         """
         if self.own.in_place:
             yield f"  %last.p = sub i64 %positions, {self.windows}"
@@ -136,7 +136,7 @@ class StripText(Sweeping):
 
     @property
     def counter(self) -> str:
-        """What counts the windows of blocks."""
+        """The name of the counter of windows."""
         return "next.p" if self.own.in_place else "p"
 
     @property
@@ -151,10 +151,10 @@ class StripText(Sweeping):
 
     @property
     def panel(self) -> int:
-        """The outputs whose weights lie side by side."""
+        """The number of outputs whose weights lie side by side."""
         raise NotImplementedError
 
-    # -- copying, in the order that memory has; what lies outside becomes zeros
+    # -- copying, in memory order; elements outside become zeros
 
     def _copied_channel(self) -> Iterator[str]:
         yield from self.far("x.c", "%x.n", "%c", "%x.channel")
@@ -165,7 +165,7 @@ class StripText(Sweeping):
         yield "  %e.row = add i64 %s.rows, %e"
         yield from self.words("%e.row", "x.rows")
         yield f"  %outside = icmp eq i64 %x.rows.this, {OUTSIDE}\n  %there = select i1 %outside, i64 0, i64 %size"
-        yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # no address at all would be a fault
+        yield "  %x.some = select i1 %outside, i64 0, i64 %x.rows.this"  # the address must be valid
         yield f"  %x.r = getelementptr {self.kind}, ptr {x}, i64 %x.some\n  %there.n = trunc i64 %there to i32"
         yield from self.far("to", to, "%e", "%row.step")
         yield from splat("there", "i32", f"<{self.lanes} x i32>", self.lanes, "there.n")
@@ -178,7 +178,7 @@ class StripText(Sweeping):
             yield from self.loop("copy.some", "t", "%length", self._copied_registers(), step=self.lanes)
 
     def _copied_registers(self) -> Iterator[str]:
-        """Yield the copy of registers of a row, columns of each phase together."""
+        """Yield the copy of registers of a row, with the columns of each phase together."""
         phases, ints = self.own.phases, f"<{self.lanes} x i32>"
         yield f"  %t.far = mul i64 %t, {phases}\n  %from = add i64 %start.col, %t.far"
         yield "  %from.n = trunc i64 %from to i32"
@@ -204,7 +204,7 @@ class StripText(Sweeping):
             yield f"  store {self.vector} {value}, ptr %to.at{phase}, align {self.form.itemsize}"
 
     def _turned(self) -> Iterator[str]:
-        """Yield the copy of a square of places and channels."""
+        """Yield the transposed copy of a square of positions and channels."""
         yield "  %from = add i64 %start.col, %t\n  %from.n = trunc i64 %from to i32\n  %left.c = sub i64 %channels, %c"
         yield from splat("from", "i32", f"<{self.lanes} x i32>", self.lanes, "from.n")
         counting = ", ".join(f"i32 {lane}" for lane in range(self.lanes))
@@ -219,9 +219,9 @@ class StripText(Sweeping):
     def _square(
         self, given: tuple[str, str], inside: str, left: str, to: tuple[str, str], own: str = "x"
     ) -> Iterator[str]:
-        """Yield the copy of a square, turned: of the lanes inside of as many registers as there are left.
+        """Yield the transposed copy of a square: of the lanes inside, in as many registers as are left.
 
-        given, to: where the first one is and goes, and the elements to the next. Whole squares need no masks.
+        given, to: pointers to its first line, and the elements to the next one. Whole squares need no masks.
         """
         truth, bits = f"<{self.lanes} x i1>", f"i{self.lanes}"
         yield f"  %{own}.bits = bitcast {truth} {inside} to {bits}\n  %{own}.full = icmp eq {bits} %{own}.bits, -1"
@@ -235,7 +235,7 @@ class StripText(Sweeping):
     def _turned_square(
         self, own: str, given: tuple[str, str], to: tuple[str, str], masks: tuple[str, str] | None = None
     ) -> Iterator[str]:
-        """Yield the copy of a whole square, or of a part: masks as inside and left of `_square`."""
+        """Yield the transposed copy of a whole square, or of a part: masks as inside and left of `_square`."""
         (x, x_step), (y, y_step) = given, to
         for n in range(self.lanes):
             load = f"  %{own}.line{n} = load {self.vector}, ptr {x}, align {self.form.itemsize}"
@@ -259,7 +259,7 @@ class StripText(Sweeping):
             y = f"%{own}.to{n}"
 
     def _gathered(self) -> Iterator[str]:
-        """Yield the copy of the channels of a group at one place; what is stored too far is stored again."""
+        """Yield the copy of a group's channels at one position; stores that reach too far are overwritten later."""
         channels, truth = self.own.gathered, f"<{self.lanes} x i1>"
         yield "  %from = add i64 %start.col, %t\n  %is.in = icmp ult i64 %from, %there"
         yield "  %from.some = select i1 %is.in, i64 %from, i64 0"
@@ -276,13 +276,13 @@ class StripText(Sweeping):
     # -- registers
 
     def _masks(self, number: str, end: str) -> Iterator[str]:
-        """Yield the masks of registers that begin at a number: %mask0 and so on."""
+        """Yield the masks of registers from a number on: %mask0 and so on."""
         for v in range(self.own.registers):
             yield f"  %number{v} = add i64 {number}, {v * self.lanes}\n  %left{v} = sub i64 {end}, %number{v}"
             yield from first_lanes(self.form, f"mask{v}", f"%left{v}")
 
     def _registers(self, name: str, pointer: str) -> Iterator[str]:
-        """Yield the loads of registers from somewhere on, under masks."""
+        """Yield masked loads of registers from a pointer on."""
         for v in range(self.own.registers):
             yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
             yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
@@ -291,7 +291,7 @@ class StripText(Sweeping):
         """Yield the multiply-adds of a block: registers %many... from a pointer on, each with all numbers %one... of a
         block, whose lines are given.
 
-        What there is less of, registers or numbers, is loaded first and stays in registers, so that all sums can.
+        The fewer of both, registers or numbers, are loaded first and stay in registers, so that all sums fit there too.
         """
         registers = [self._register(many, pointer, v) for v in range(self.own.registers)]
         is_wide = len(registers) > len(numbers)

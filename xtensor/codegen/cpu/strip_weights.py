@@ -1,4 +1,4 @@
-"""Gradients of the weights of convolutions, by strips as in strip_rows.py: their sums are in registers over a strip."""
+"""Gradients of the weights of convolutions, by strips as in strip_rows.py: registers hold the sums over a strip."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .strip_rows import Strip, StripText
 
 @lru_cache(256)
 def weights_kernel(own: Strip) -> Code:
-    """Return the code of the gradient of its weights: y is given, and w is added to."""
+    """Return the code of the gradient of weights: y is given, and w is added to."""
     return handmade("\n".join(_Weights(own).text()))
 
 
 @lru_cache(256)
 def weights_first_kernel(own: Strip) -> Code:
-    """Return the code of that gradient where channels come first: outputs are whole blocks, and windows whole terms."""
+    """Return the code of that gradient where channels come first: blocks divide the outputs, and terms the window."""
     return handmade("\n".join(_WeightsFirst(own).text()))
 
 
 class _Weights(StripText):
-    """The text of the gradient of weights: the sums of a strip, added to those in memory."""
+    """The text of the gradient of weights: the sums over a strip are added to those in memory."""
 
     @property
     def panel(self) -> int:
@@ -43,11 +43,11 @@ class _Weights(StripText):
         yield from self.loop("aside", "r.a", "%row.count", self._row_aside())
         yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
 
-    # -- outputs, some registers of which lie side by side for all elements of a window: where they lie in y, a power of
-    # two bytes apart, they would push each other out of the nearest cache
+    # -- outputs, copied so that some registers of them lie side by side for all elements of a window: in y they may lie
+    # a power of two bytes apart, and would evict each other from the nearest cache
 
     def _row_aside(self) -> Iterator[str]:
-        """Yield the copy of some outputs of a row; registers that there are no outputs for have any numbers."""
+        """Yield the copy of some outputs of a row; registers without outputs hold arbitrary numbers."""
         yield "  %aside.number = add i64 %begins.this, %r.a"
         yield from self.words("%aside.number", "y.rows", way="aside.")
         yield f"  %aside.col = mul i64 %col, {self.y_step}\n  %aside.at = add i64 %aside.y.rows.this, %aside.col"
@@ -78,14 +78,14 @@ class _Weights(StripText):
             yield f"  store {self.vector} %y.in{v}, ptr %to.place{v}, align {self.form.itemsize}"
 
     def _aside(self, name: str, row: str) -> Iterator[str]:
-        """Yield what makes a pointer to where the outputs of a row lie aside."""
+        """Yield the lines that make a pointer to the copied outputs of a row."""
         yield f"  %{name}.place = mul i64 {row}, %wide"
         yield from self.far(name, "%sums", f"%{name}.place", self.panel)
 
     # -- sums
 
     def _terms(self) -> Iterator[str]:
-        """Yield what is done for some elements of a window; where these are the last, some of them come again."""
+        """Yield the work on some elements of a window; a last block begins earlier, and skips those added before."""
         yield f"  %k.last = sub i64 %depth, {self.own.block}\n  %k0 = call i64 @llvm.smin.i64(i64 %k, i64 %k.last)"
         yield from self.words("%k0", "ks")
         carried = [(f"row{t}.{v}", self.vector, "zeroinitializer", f"%sum{t}.{v}") for t, v in self.cells]
@@ -116,9 +116,9 @@ class _Weights(StripText):
 
 
 class _WeightsFirst(StripText):
-    """The text of that gradient where channels come first: lanes of sums are added up when a group is done.
+    """The text of that gradient where channels come first: the lanes of sums are added up at the end of a group.
 
-    What is in no window is masked out in the windows too, as it may be infinite.
+    Positions without outputs are masked out of the input too, as it may be infinite there.
     """
 
     @property
@@ -136,14 +136,14 @@ class _WeightsFirst(StripText):
         yield from self.loop("across", "i", "%number", self._across(), step=self.lanes)
 
     def _begun_sums(self) -> Iterator[str]:
-        """Yield zeros for as many registers as there are lanes: each thread makes its own, in a cache near it."""
+        """Yield zeros for as many registers as there are lanes: each thread writes its own, in a cache near it."""
         yield from self.far("sums.z", "%sums", "%z", self.lanes)
         for lane in range(self.lanes):
             yield f"  %sums.z{lane} = getelementptr {self.kind}, ptr %sums.z, i64 {lane * self.lanes}"
             yield f"  store {self.vector} zeroinitializer, ptr %sums.z{lane}, align {self.form.itemsize}"
 
     def _across(self) -> Iterator[str]:
-        """Yield the sums of the lanes of as many registers."""
+        """Yield what adds up the lanes of each of so many registers."""
         yield from self.far("sums.i", "%sums", "%i", self.lanes)
         names = []
         for lane in range(self.lanes):
@@ -160,8 +160,8 @@ class _WeightsFirst(StripText):
         yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
 
     def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
-        """Yield what adds up pairs of lanes so far apart of two registers: the first's go where `half` is not in the
-        lane's number.
+        """Yield what adds up pairs of lanes of two registers, `half` apart: sums of the first register go to the lanes
+        without the bit `half` in their number.
         """
         for way in (0, half):
             places = (lane & ~half | way | (self.lanes if lane & half else 0) for lane in range(self.lanes))

@@ -1,9 +1,9 @@
-"""Convolutions by strips: rows of the input are copied aside, with zeros around them, and multiplied from there; or
-they are read where they lie, if no zeros are to be put around them.
+"""Convolutions by strips: rows of the input are copied to scratch memory, with zeros around them, and multiplied from
+there; or they are read in place, if they need no zeros around them.
 
-In the room of a strip all windows lie alike, and nothing is packed. Where channels come last, every element of some
-windows is multiplied with registers of outputs; where they come first, registers of positions are with a weight of some
-outputs.
+In scratch memory all windows of a strip lie alike, and nothing is packed. Where channels come last, each element of
+some windows is multiplied with registers of outputs; where they come first, registers of positions are multiplied with
+a weight of each of some outputs.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from .turning import transposed
 
 
 def scatter_of(form: Form) -> str:
-    """Return the name of the intrinsic that stores a register to places that lie in any way."""
+    """Return the name of the intrinsic that scatters a register to any addresses."""
     return f"llvm.masked.scatter.{_suffix(form)}.v{form.lanes}p0"
 
 
 @lru_cache(256)
 def outputs_kernel(own: Strip, finish: Finish | None = None) -> Code:
-    """Return the code of a convolution where channels come last. finish: what becomes of sums in the end.
+    """Return the code of a convolution where channels come last. finish: the steps that follow on its sums.
 
-    Raises LacksError where generated code lacks a step of that.
+    Raises LacksError where generated code lacks one of these.
     """
     return handmade("\n".join(_Outputs(own, finish).text()))
 
 
 @lru_cache(256)
 def outputs_first_kernel(own: Strip, finish: Finish | None = None) -> Code:
-    """Return the code of a convolution where channels come first. Biases are whole blocks of outputs."""
+    """Return the code of a convolution where channels come first. Biases are padded to whole blocks of outputs."""
     return handmade("\n".join(_OutputsFirst(own, finish).text()))
 
 
 class _Ending(StripText):
     """The text of a kernel that may go on from its sums.
 
-    lines: the registers that are stored, by line and number in it: the windows of a block, or its outputs.
+    lines: the registers that are stored, by line and number in it; lines are the windows of a block, or its outputs.
     """
 
     lines: list[tuple[int, int]]
@@ -77,16 +77,16 @@ class _Ending(StripText):
         yield from super()._group()
 
     def _all_steps(self) -> list[Steps]:
-        """Return the steps of all blocks that there are."""
+        """Return the steps of all kinds of blocks."""
         return [] if self.steps is None else [self.steps]
 
     def _taken(self) -> Iterator[str]:
-        """Yield the lines that steps have come to."""
+        """Yield the lines that the steps have written so far."""
         assert self.steps is not None
         yield from self.steps.taken()
 
     def _value(self, line: int, v: int) -> str:
-        """Return the name of what is stored."""
+        """Return the name of a register that is stored."""
         return f"%sum{line}.{v}"
 
     def _mask(self, v: int) -> str:
@@ -94,7 +94,7 @@ class _Ending(StripText):
         return f"%mask{v}"
 
     def _stored(self) -> Iterator[str]:
-        """Yield what writes a block: sums, under masks if it is no whole one, or what becomes of them."""
+        """Yield what writes a block: its sums, under masks unless it is whole, or what the steps make of them."""
         if self.steps is None:
             return self._either(renamed(self._stores(False), "all."), self._stores(True))
         aside = self._ended_aside()
@@ -102,7 +102,7 @@ class _Ending(StripText):
         return chain(self._place("place"), ends)
 
     def _either(self, whole: Iterable[str], part: Iterable[str]) -> Iterator[str]:
-        """Yield what is done with a whole block, or with a part of one; what comes next stands in `ended`."""
+        """Yield what is done with a whole block, or else with a part of one; both go on in the block `ended`."""
         yield f"  %all.o = icmp sge i64 %left.o, {self.panel}\n  %all.p = icmp sge i64 %left.p, {self.windows}"
         yield "  %all.there = and i1 %all.o, %all.p"
         yield "  br i1 %all.there, label %whole.block, label %part.block\nwhole.block:"
@@ -125,7 +125,7 @@ class _Ending(StripText):
             yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", far, masked)
 
     def _scattered(self, own: str, value: str, to: str, far: int, masked: bool) -> Iterator[str]:
-        """Yield the store of a register, under the mask of its name or not; its elements may lie apart."""
+        """Yield the store of a register, under the mask of its name or none; its elements may lie apart."""
         lanes, apart, mask = self.lanes, self.own.scattered, f"<{self.lanes} x i1> %mask{own}"
         yield f"  %to{own}.0 = getelementptr {self.kind}, ptr {to}, i64 {far}"
         if apart == 1:
@@ -143,9 +143,10 @@ class _Ending(StripText):
                 yield f"  store {self.kind} %lane{own}.{n}, ptr %at{own}.{n}"
 
     def _ended_whole(self) -> Iterator[str]:
-        """Yield what writes what becomes of the sums of a whole block, in the registers they are added up in.
+        """Yield what writes the results of a whole block's sums, computed in the registers that hold these.
 
-        Only where lines are outputs does an input lie by rows, and only where they are windows by columns.
+        An input has a number for each row only where lines are outputs, and for each column only where they are
+        windows.
         """
         assert self.steps is not None
         for line, v in self.lines:
@@ -161,7 +162,7 @@ class _Ending(StripText):
             yield from self._taken()
 
     def _ended_aside(self) -> Iterator[str]:
-        """Yield what writes what becomes of sums that are laid aside, line by line."""
+        """Yield what writes the results of sums that are stored aside, line by line."""
         for n, (line, v) in enumerate(self.lines):
             yield f"  %tile{n} = getelementptr {self.kind}, ptr %tile, i64 {n * self.lanes}"
             yield f"  store {self.vector} {self._value(line, v)}, ptr %tile{n}, align {self.form.itemsize}"
@@ -170,26 +171,26 @@ class _Ending(StripText):
         yield from self.loop("ending", "q", "%lines", self._ending())
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
-        """Yield the loop over elements of windows, each at %x.k; starts: what the sums, %sum..., are at first."""
+        """Yield the loop over elements of windows, each at %x.k; starts: the initial values of the sums, %sum..."""
         carried = [("w.k", "ptr", "%w.o", "%w.k.n")]
         for (b, v), start in zip(self.cells, starts, strict=True):
             carried.append((f"old{b}.{v}", self.vector, start, f"%sum{b}.{v}"))
         yield from self.loop("term", "k", "%depth", self._term(terms), carried=carried)
 
     def _place(self, name: str) -> Iterator[str]:
-        """Yield where the first element of what is stored lies in arrays of what follows: %name.p."""
+        """Yield the offset, in the arrays of the steps that follow, of the first element that is stored: %name.p."""
         yield f"  %{name}.y = add i64 %y.begin, %y.n.far\n  %{name}.n = add i64 %{name}.y, %y.r.at"
         yield f"  %{name}.o = add i64 %{name}.n, %y.o.far\n  %{name}.p = add i64 %{name}.o, %to0.far"
 
     def _ahead(self) -> Iterator[str]:
-        """Yield where the next block lies in arrays of what follows: %ahead.b."""
+        """Yield the offset of the next block in the arrays of the steps that follow: %ahead.b."""
         if self.steps is None:
             return
         yield from self._place("ahead")
         yield f"  %ahead.block = mul i64 {self.y_step}, {self.windows}\n  %ahead.b = add i64 %ahead.p, %ahead.block"
 
     def _fetched(self, line: str, own: str = "") -> Iterator[str]:
-        """Yield what has a line fetched that is read at the end of the next block: one takes less than memory does."""
+        """Yield prefetches of a line that is read at the end of the next block: a block takes less time than memory."""
         if self.steps is None:
             return
         yield f"  %ahead.far{own} = mul i64 {line}, %y.step\n  %ahead.line{own} = add i64 %ahead.b, %ahead.far{own}"
@@ -240,7 +241,7 @@ class _Outputs(_Ending):
         yield from self.loop("some", "o", "%outputs", self._some(), step=self.panel)
 
     def _some(self) -> Iterator[str]:
-        """Yield what is done for some registers of outputs, whose weights stay in the caches for all rows."""
+        """Yield the work on some registers of outputs, whose weights stay in the caches for all rows."""
         yield from self._masks("%o", "%outputs")
         yield f"  %bias.o = getelementptr {self.kind}, ptr %bias.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
         yield from self.far("w.o", "%w.g", "%o", "%depth")
@@ -267,11 +268,11 @@ class _Outputs(_Ending):
     def _sums(self) -> Iterator[str]:
         return self._added_up(self._multiplied(), [f"%b{v}" for _, v in self.cells])
 
-    # -- outputs that are turned: whole blocks and whole squares of them lie aside
+    # -- outputs that are transposed: whole blocks and whole squares of them are stored aside
 
     @property
     def segment(self) -> int:
-        """The windows whose outputs lie aside at a time."""
+        """The windows whose outputs are stored aside at a time."""
         return lcm(self.own.block, self.lanes)
 
     @property
@@ -300,7 +301,7 @@ class _Outputs(_Ending):
             yield f"  store {self.vector} %sum{p}.{v}, ptr {at}, align {self.form.itemsize}"
 
     def _turned_back(self) -> Iterator[str]:
-        """Yield what writes registers of windows that are made of those of outputs."""
+        """Yield what writes registers of windows, transposed from those of outputs."""
         yield "  %p = add i64 %seg, %back.p\n  %left.p = sub i64 %positions, %p"
         yield from self.far("to0", "%y.o", "%p", self.y_step)
         yield from self._ahead()
@@ -328,7 +329,7 @@ class _Outputs(_Ending):
 
     def _multiplied(self) -> Iterator[str]:
         windows = [self.spread(f"x{p}", "%x.k", p * self.own.apart) for p in range(self.own.block)]
-        if self.own.in_place:  # the next block, of which a part is fetched with each term
+        if self.own.in_place:  # each term prefetches a part of the next block
             yield from self.far("k.ahead", "%x.p", "%k", self.own.block)
             yield f"  %x.ahead = getelementptr {self.kind}, ptr %k.ahead, i64 {self.own.block * self.own.apart}"
             yield self.prefetch("%x.ahead")
@@ -362,7 +363,7 @@ class _OutputsFirst(_Ending):
         yield from self.loop("some", "o", "%outputs", self._some(), step=self.own.block)
 
     def _some(self) -> Iterator[str]:
-        """Yield what is done for some outputs: their rows follow each other in memory, so writes run on.
+        """Yield the work on some outputs: their rows follow each other in memory, so writes are consecutive.
 
         (Row by row with all outputs inside, a first layer of 32 outputs takes 1.3 times as long.)
         """

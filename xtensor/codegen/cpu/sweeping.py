@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from .gemm import Form, declared, loads, splat
 
-# What stands for the offset of a row that is not there.
+# The offset that stands for a row that does not exist.
 OUTSIDE = -(1 << 62)
 
 
 def renamed(lines: Iterable[str], prefix: str) -> Iterator[str]:
-    """Yield lines in which what they define, values and blocks, has a prefix before its name."""
+    """Yield lines in which the names that they define, of values and blocks, get a prefix."""
     text = "\n".join(lines)
     own = set(re.findall(r"(?m)^\s*%([\w.]+) =|^([\w.]+):", text))
     names = {value or block for value, block in own}
@@ -21,7 +21,7 @@ def renamed(lines: Iterable[str], prefix: str) -> Iterator[str]:
 
 
 class Sweeping:
-    """The text of a kernel while it is written; a loop's body is written where the loop asks for it.
+    """The text of a kernel while it is written; the body of a loop is written when the loop asks for it.
 
     block: the label of the block that the next line is in.
     """
@@ -32,7 +32,7 @@ class Sweeping:
         self.block = "entry"
 
     def kernel(self, pointers: Sequence[str], numbers: Sequence[str], body: Iterable[str]) -> Iterator[str]:
-        """Yield the kernel, which is told pointers and numbers."""
+        """Yield the kernel, whose words are pointers and then numbers."""
         yield from sorted(declared(self.form))
         yield "define void @kernel(ptr %table) {\nentry:"
         yield from loads(pointers, numbers)
@@ -50,8 +50,8 @@ class Sweeping:
         start: str = "0",
         carried: Sequence[tuple[str, str, str, str]] = (),
     ) -> Iterator[str]:
-        """Yield a loop that runs once at least. carried: names that each turn hands on, their types, what they are at
-        first, and what then.
+        """Yield a loop that runs at least once. carried: values that each turn hands on to the next: their names,
+        types, initial values, and values at the end of a turn.
         """
         before, self.block = self.block, name
         yield f"  br label %{name}\n{name}:"
@@ -64,7 +64,7 @@ class Sweeping:
         self.block = f"{name}.done"
 
     def images(self, x: str, y: str, body: Iterable[str]) -> Iterator[str]:
-        """Yield the loop over images, which begin at %x.n and %y.n; x, y: where the first ones do."""
+        """Yield the loop over images, which begin at %x.n and %y.n; x, y: pointers to the first ones."""
         return self.loop("image", "n", "%images", self._image(x, y, body))
 
     def _image(self, x: str, y: str, body: Iterable[str]) -> Iterator[str]:
@@ -73,24 +73,24 @@ class Sweeping:
         yield from body
 
     def far(self, name: str, pointer: str, number: str, step: str | int) -> Iterator[str]:
-        """Yield what makes a pointer %name that lies a number of steps behind another one."""
+        """Yield the lines that make a pointer %name, a number of steps behind another one."""
         yield f"  %{name}.far = mul i64 {number}, {step}"
         yield f"  %{name} = getelementptr {self.kind}, ptr {pointer}, i64 %{name}.far"
 
     def words(self, place: str, *names: str, way: str = "") -> Iterator[str]:
-        """Yield the loads of %...this from tables."""
+        """Yield the loads of words from tables: %name.this for each name."""
         for name in names:
             yield f"  %{way}{name}.at = getelementptr i64, ptr %{name}, i64 {place}"
             yield f"  %{way}{name}.this = load i64, ptr %{way}{name}.at"
 
     def spread(self, name: str, pointer: str, far: int) -> Iterator[str]:
-        """Yield what makes a register %name.all of one number."""
+        """Yield the lines that load one number and broadcast it to a vector %name.all."""
         yield f"  %{name}.at = getelementptr {self.kind}, ptr {pointer}, i64 {far}"
         yield f"  %{name} = load {self.kind}, ptr %{name}.at"
         yield from splat(name, self.kind, self.vector, self.lanes)
 
     def prefetch(self, pointer: str) -> str:
-        """Return the line that has memory fetched which is read later."""
+        """Return the line that prefetches what a pointer points to."""
         return f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)"
 
     def multiply_add(self, name: str, x: str, y: str, z: str) -> str:
@@ -98,6 +98,6 @@ class Sweeping:
         return f"  {name} = call {vector} @llvm.fma.{suffix}({vector} {x}, {vector} {y}, {vector} {z})"
 
     def masked(self, name: str, mask: str, there: str) -> Iterator[str]:
-        """Yield what makes %name of a mask, or of nothing where a condition does not hold."""
+        """Yield the lines that make %name: a mask, or an empty one where a condition does not hold."""
         truth = f"<{self.lanes} x i1>"
         yield f"  %{name} = select i1 {there}, {truth} {mask}, {truth} zeroinitializer"

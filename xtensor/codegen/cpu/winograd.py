@@ -1,20 +1,20 @@
 """Winograd's convolution of 3 x 3 windows: tiles of outputs from overlapping tiles of inputs, by fewer products.
 
 With the matrices B, G and A of `matrices`, a tile of outputs is A' [(G g G') * (B' d B)] A, where g are the weights, d
-the inputs and * goes element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
-S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each element
-of a transformed tile is a product of matrices, tiles times channels by channels times outputs, which the contraction
-kernel of gemm.py makes. F(2 x 2, 3 x 3) has 4 x 4 elements for 2 x 2 outputs, which take 36 products.
+the inputs and * multiplies element by element (S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and
+S. Gray, Fast Algorithms for Convolutional Neural Networks, arXiv:1509.09308). Summed over channels, each element of a
+transformed tile is a product of matrices, tiles times channels by channels times outputs, which the contraction kernel
+of gemm.py computes. F(2 x 2, 3 x 3) has 4 x 4 elements for 2 x 2 outputs, which directly take 36 products.
 
 Windows with stride 2 are sums of two short convolutions by stride 1 along an axis: of the even inputs with the two
-outer weights, three products for two outputs, and of the odd ones with the weight between, two products. So tiles of
-2 x 2 outputs have 5 x 5 elements instead of 36. Back, from outputs to inputs, the even and the odd inputs are those two
+outer weights, three products for two outputs, and of the odd ones with the weight between, two products. So tiles of 2
+x 2 outputs have 5 x 5 elements instead of 36. Back, from outputs to inputs, the even and the odd inputs are those two
 convolutions: tiles of 4 x 4 from 3 x 3, by 5 x 5 elements again.
 
-The transforms are made in registers of neighbouring channels. Where channels come first, squares of registers are
-turned on the way in and out. What a chunk of tiles needs lies in scratch that stays in the cache of a core:
+The transforms work on registers of neighbouring channels. Where channels come first, squares of registers are
+transposed on the way in and out. What a chunk of tiles needs lies in scratch memory that stays in the cache of a core:
 
-    transformed inputs    (elements, tiles, channels)    read by the product where they lie
+    transformed inputs    (elements, tiles, channels)    read in place by the product
     products              (elements, tiles, outputs)
 
 The gradient of weights is the adjoint, G' [sum over tiles of (B' d B) * (A y A')] G, where y are the tiles of the
@@ -51,7 +51,7 @@ Grid = list[list[str]]
 
 
 class Matrices(NamedTuple):
-    """What transforms a row of weights, of inputs, and of products."""
+    """The matrices that transform a row of weights, of inputs, and of products."""
 
     weights: Matrix
     inputs: Matrix
@@ -59,7 +59,7 @@ class Matrices(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """What tiles are made of: so many outputs of windows by a stride; back: of their inputs, made from outputs."""
+    """What tiles are made of: outputs of windows by a stride; back: of the inputs of those, made from outputs."""
 
     outputs: int
     stride: int = 1
@@ -67,12 +67,12 @@ class Scheme(NamedTuple):
 
     @property
     def gives(self) -> int:
-        """What a row of a tile has of what is written; tiles lie side by side."""
+        """The positions written by a row of a tile; tiles lie side by side."""
         return self.outputs * self.stride if self.back else self.outputs
 
     @property
     def takes(self) -> int:
-        """The positions read from tile to tile."""
+        """The positions read from one tile to the next."""
         return self.outputs if self.back else self.outputs * self.stride
 
     @property
@@ -86,8 +86,8 @@ class Scheme(NamedTuple):
         return len(matrices[self].inputs)
 
 
-# Points: 0, 1, -1 and infinity; for four outputs also 2 and -2; of the convolutions by two weights that windows with a
-# stride fall into, 0, 1 and infinity.
+# Interpolation points: 0, 1, -1 and infinity; for four outputs also 2 and -2; for the convolutions by two weights that
+# windows with a stride fall into, 0, 1 and infinity.
 matrices = {
     Scheme(2): Matrices(
         ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
@@ -117,11 +117,11 @@ matrices = {
     ),
 }
 
-# What a kernel is told; offsets count elements. step: from column to column where channels come last, else from channel
-# to channel. together: whether rows follow each other. u: transformed weights, or sums of what becomes their gradient.
+# The words of a kernel; offsets count elements. step: from column to column where channels come last, else from channel
+# to channel. together: whether rows follow each other without gaps. u: transformed weights, or sums for their gradient.
 # next: from one element of a tile to the next, of u, of transformed inputs (v), and of products (m). low: the positions
-# before an array where its tiles begin. at: where things lie in scratch. flag: becomes 1 where an output is not finite.
-# finish: the slots of what becomes of outputs (see finish.py), of one group after the other.
+# before an array where its tiles begin. at: offsets in scratch memory. flag: becomes 1 where an output is not finite.
+# finish: the slots of the steps that follow (see finish.py), of one group after the other.
 POINTERS = ("x", "y", "u", "bias", "zeros", "scratch", "chunks", "c.rows", "pieces", "panels", "flag", "finish")
 NUMBERS = (
     *("first", "last", "x.image", "x.row", "x.step", "x.together", "y.image", "y.row", "y.step", "y.together"),
@@ -130,13 +130,13 @@ NUMBERS = (
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 
-# A chunk of tiles: where its first image begins in x and y, and its weights and bias, the number of images, its first
+# A chunk of tiles: where its first image begins in x and y, and its weights and bias; the number of images, its first
 # row of tiles and their number; its group, where it begins in the outputs of that, and its first output of that.
 CHUNK = ("x.begin", "y.begin", "u.begin", "bias.begin", "images", "row", "rows", "group", "place", "output")
 
 
 class Tiled(NamedTuple):
-    """What a kernel is made for: what tiles are made of, so many channels and outputs, and layouts.
+    """What a kernel is made for: what tiles are made of, the numbers of channels and outputs, and layouts.
 
     form: of the product. gradient: whether it is that of weights.
     """
@@ -156,8 +156,8 @@ class Tiled(NamedTuple):
 
     @property
     def pitch_x(self) -> int:
-        """The numbers from tile to tile of transformed inputs: a register more than there are, as lines some power of
-        two apart meet in the cache.
+        """The numbers from tile to tile of transformed inputs: a register more than needed, as lines a power of two
+        apart compete for the same places of the cache.
         """
         return (-(-self.channels // self.form.lanes) + 1) * self.form.lanes
 
@@ -173,8 +173,8 @@ class Tiled(NamedTuple):
 
 
 class Given(NamedTuple):
-    """An array whose tiles are transformed: its name, the positions of a tile and from one to the next, the matrix, and
-    how it lies.
+    """An array whose tiles are transformed: its name, the positions of a tile, those from one tile to the next, the
+    matrix, and its layout.
     """
 
     name: str
@@ -193,16 +193,16 @@ def _inputs(tiled: Tiled) -> Given:
 
 
 def _results(tiled: Tiled) -> Given:
-    """Return the gradient of outputs, which is spread over whole tiles."""
+    """Return the gradient of outputs as an array that is transformed, by the transposed matrix of products."""
     gives, spread = tiled.scheme.gives, tuple(zip(*matrices[tiled.scheme].products, strict=True))
     return Given("y", gives, gives, spread, tiled.outputs, tiled.pitch_y, tiled.y_last)
 
 
 @lru_cache(256)
 def winograd_kernel(tiled: Tiled, finish: Finish | None = None) -> Code:
-    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of those.
+    """Return the code that convolves chunks of tiles with transformed weights, or adds up the gradient of these.
 
-    finish: what becomes of outputs, in registers. Raises LacksError where generated code lacks a step or a dtype of it.
+    finish: steps that follow on outputs, in registers. Raises LacksError where generated code lacks one of these.
     """
     lies = (1, tiled.pitch_x, tiled.pitch_y) if tiled.gradient else (tiled.pitch_x, 1, tiled.form.width)
     parts = [source(tiled.form._replace(lies=lies), name="product"), *_turn(tiled.form), *_taken(tiled, _inputs(tiled))]
@@ -220,7 +220,7 @@ def winograd_kernel(tiled: Tiled, finish: Finish | None = None) -> Code:
 
 
 def _loop(name: str, count: str | int, body: Iterable[str], step: int = 1) -> Iterator[str]:
-    """Yield the lines of a loop with the counter %name, which runs once at least."""
+    """Yield the lines of a loop with the counter %name, whose body runs at least once."""
     yield f"  br label %{name}.before\n{name}.before:\n  br label %{name}.loop\n{name}.loop:"
     yield f"  %{name} = phi i64 [0, %{name}.before], [%{name}.n, %{name}.next]"
     yield from body
@@ -236,7 +236,7 @@ def _constant(form: Form, value: float) -> str:
 
 
 def _combined(form: Form, row: Sequence[float], given: Sequence[str], tag: str) -> tuple[list[str], str]:
-    """Return the lines that add up a row of a matrix times vectors, and the name of the sum."""
+    """Return the lines that multiply vectors by a row of a matrix and add them up, and the name of the sum."""
     vector, lines = _vector(form), list[str]()
     terms = sorted(((c, x) for c, x in zip(row, given, strict=True) if c), key=lambda term: term[0] != 1)
     coefficient, total = terms[0]
@@ -254,7 +254,7 @@ def _combined(form: Form, row: Sequence[float], given: Sequence[str], tag: str) 
 
 
 def _mapped(form: Form, matrix: Matrix, grid: Grid, tag: str) -> tuple[list[str], Grid]:
-    """Return the lines that make matrix * grid * matrix' of a grid of vectors, and their names."""
+    """Return the lines that compute matrix * grid * matrix' for a grid of vectors, and the names of the results."""
     lines = list[str]()
     for turn in "ab":
         made: Grid = []
@@ -270,14 +270,14 @@ def _at(form: Form, name: str, base: str, offset: str | int) -> str:
     return f"  {name} = getelementptr {form.kind}, ptr {base}, i64 {offset}"
 
 
-# ---- turning
+# ---- transposing
 
 
 def _turn(form: Form, steps: Steps | None = None) -> Iterator[str]:
-    """Yield the function that writes rows of `from` as columns of `to`: a square of registers at a time.
+    """Yield the function that writes rows of `from` as columns of `to`, a square of registers at a time.
 
-    steps: of what becomes of them, where the columns are outputs, written by a function of its own; `to` then begins at
-    a place in arrays of what follows, and its first row is an output.
+    steps: that follow, where the columns are outputs, in a function of its own; `to` then begins at `place` in the
+    arrays of these steps, and its first row is the output `output`.
     """
     lanes, mask = form.lanes, f"<{form.lanes} x i1>"
     begun = [] if steps is None else [*steps.begun(), "  %last.column = sub i64 %columns, 1"]
@@ -326,10 +326,10 @@ def _turn(form: Form, steps: Steps | None = None) -> Iterator[str]:
 
 # ---- the transforms of a chunk
 
-# How many tiles ahead what becomes of outputs is read.
+# How many tiles ahead inputs of the steps that follow are prefetched.
 TILES_AHEAD = 2
 
-# What of a chunk and its array the functions are given, and of what becomes of its outputs.
+# Parameters of functions: for the steps that follow on outputs, of a chunk, and of its array.
 _ENDING = ", ptr %slots, i64 %place, i64 %output"
 _CHUNK = "i64 %images, i64 %row, i64 %rows, i64 %columns"
 _ARRAY = "i64 %image, i64 %by.row, i64 %step"
@@ -349,7 +349,7 @@ def _tile_loops(step: int, per_row: Iterable[str], per_tile: Iterable[str]) -> I
 
 
 def _inside(axis: str, number: int, low: str, length: str, step: str) -> Iterator[str]:
-    """Yield the lines that say for some positions of an axis whether they lie inside, and where."""
+    """Yield the lines that find, for so many positions of an axis, whether they are inside, and their offsets."""
     for i in range(number):
         yield f"  %{axis}{i}.plus = add i64 %{axis}0, {i}\n  %{axis}{i}.own = sub i64 %{axis}{i}.plus, {low}"
         yield f"  %{axis}{i}.is = icmp ult i64 %{axis}{i}.own, {length}"
@@ -357,7 +357,7 @@ def _inside(axis: str, number: int, low: str, length: str, step: str) -> Iterato
 
 
 def _places(form: Form, length: int, base: str, low: tuple[str, str]) -> tuple[list[str], list[str]]:
-    """Return the lines for each row of tiles and for each tile: of each element, %is and %place.
+    """Return the lines for each row of tiles, and for each tile, that make %is and %place of each element.
 
     low: the positions left out before the array.
     """
@@ -381,7 +381,7 @@ def _grid(name: str, length: int) -> Grid:
 
 
 def _lines(step: int, length: int, low: str) -> Iterator[str]:
-    """Yield the lines that say which lines of an array the rows of tiles of a chunk have: the %first of %lines."""
+    """Yield the lines that find which rows of an array the tiles of a chunk take: %lines of them from %first on."""
     yield f"  %top = mul i64 %row, {step}\n  %top.own = sub i64 %top, {low}\n  %tall = mul i64 %rows, {step}"
     yield f"  %reach = add i64 %tall, {length - step}\n  %bottom.own = add i64 %top.own, %reach"
     yield "  %first = call i64 @llvm.smax.i64(i64 %top.own, i64 0)"
@@ -390,7 +390,7 @@ def _lines(step: int, length: int, low: str) -> Iterator[str]:
 
 
 def _taken(tiled: Tiled, given: Given) -> Iterator[str]:
-    """Yield the function that transforms the tiles of a chunk of an array, turned before where channels come first."""
+    """Yield the function that transforms the tiles of a chunk, transposed first where channels come first."""
     yield from _transform(tiled, given)
     form, name = tiled.form, given.name
     area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %zeros"
@@ -451,8 +451,8 @@ def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
 
 
 def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
-    """Yield the function that makes the outputs of a chunk of its products, turned where channels come first, or what
-    becomes of them.
+    """Yield the function that makes outputs from the products of a chunk, transposed where channels come first, or the
+    results of the steps that follow.
     """
     yield from _untransform(tiled, steps if tiled.y_last else None)
     form, pitch, more = tiled.form, tiled.pitch_y, "" if steps is None else _ENDING
@@ -486,8 +486,8 @@ def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
 
 
 def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
-    """Yield the function that makes outputs whose channels come last, or what becomes of them, and looks whether they
-    are finite.
+    """Yield the function that makes outputs whose channels come last, or the results of the steps that follow, and
+    checks whether the outputs are finite.
     """
     form, gives, side = tiled.form, tiled.scheme.gives, tiled.scheme.side
     vector, mask = _vector(form), f"<{form.lanes} x i1>"
@@ -538,9 +538,9 @@ def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
 
 
 def _kernel(tiled: Tiled, slots: int) -> Iterator[str]:
-    """Yield the function that goes over chunks: the tiles, their products, and the outputs if these are wanted.
+    """Yield the function that goes over chunks: transforms, products, and outputs if these are wanted.
 
-    slots: of what becomes of the outputs of a group, 0 where nothing does.
+    slots: of the steps that follow for a group, 0 where none follow.
     """
     form, vector = tiled.form, _vector(tiled.form)
     yield "declare i64 @llvm.smax.i64(i64, i64)\ndefine void @kernel(ptr %table) {\nentry:"
@@ -565,7 +565,7 @@ def _kernel(tiled: Tiled, slots: int) -> Iterator[str]:
 
 
 def _said(form: Form) -> Iterator[str]:
-    """Yield the end of a kernel, which raises the flag where what was seen in %finite is not."""
+    """Yield the end of a kernel, which raises the flag if %finite contains NaN."""
     vector = _vector(form)
     yield f"  %seen = load {vector}, ptr %finite\n  %odd = fcmp uno {vector} %seen, %seen"
     yield f"  %odd.bits = bitcast <{form.lanes} x i1> %odd to i{form.lanes}"
@@ -587,7 +587,7 @@ def _of(name: str) -> str:
 
 
 def _always(tiled: Tiled) -> dict[str, str | int]:
-    """Return what products are told that is the same for all chunks."""
+    """Return the words of products that are the same for all chunks."""
     unused = dict.fromkeys(("a.rows", "a.ks", "a.runs", "b.ks"), "%c.rows")
     biases = {"bias.rows": "%zeros", "bias.columns": "%zeros"}
     places = {"a.0": "%scratch", "c.rows": "%c.rows", "pieces": "%pieces", "panels": "%panels", "scratch": "%scratch"}
@@ -605,8 +605,8 @@ def _tell(words: dict[str, str | int]) -> Iterator[str]:
 
 
 def _multiplied(tiled: Tiled, more: str) -> Iterator[str]:
-    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs; more: what else is
-    told of these.
+    """Yield the lines that multiply transformed inputs with transformed weights, and write outputs; more: further
+    arguments for that.
 
     Panels of rows may reach behind the last tile: what lies there is multiplied in vain.
     """
@@ -622,7 +622,7 @@ def _multiplied(tiled: Tiled, more: str) -> Iterator[str]:
 
 
 def _added_up(tiled: Tiled) -> Iterator[str]:
-    """Yield the lines that add up products of transformed inputs and gradients of outputs."""
+    """Yield the lines that add up products of transformed inputs and transformed gradients of outputs."""
     height, width, rows = tiled.form.height, tiled.form.width, tiled.channels
     yield f"  call void @take.y({_of('y')}, i64 %y.together, {_CHUNK}, i64 %out.height, i64 %out.width, "
     yield "i64 %out.low.y, i64 %out.low.x, ptr %zeros, ptr %out, ptr %m, i64 %m.next)"

@@ -10,10 +10,9 @@ from .compile import Code, handmade
 from .gemm import Form, _suffix, _vector, loads, splat
 from .winograd import Scheme, _at, _cells, _grid, _loop, _mapped, _said, _seen, _turn, matrices
 
-# What the transforms of weights are told: they make registers of outputs. taps: offsets of the elements of a window;
-# on the way there these follow each other from w on, in any order.
-# next: elements of u, as above; pitch: from channel to channel of it; lanes, lane.next: sums to be added; flag: as
-# above, of the gradient.
+# The words of the transforms of weights, which go over registers of outputs. taps: offsets of the elements of a window,
+# which are contiguous from w on, in any order. next: elements of u, as in winograd.py; pitch: from channel to channel
+# of it; lanes, lane.next: of sums to be added up; flag: as there, of the gradient.
 WEIGHTS = (
     ("w", "u", "taps"),
     ("first", "last", "outputs", "channels", "by.output", "by.channel", "u.next", "registers"),
@@ -29,12 +28,12 @@ def weights_kernel(form: Form, scheme: Scheme) -> Code:
 
 @lru_cache(256)
 def weights_back_kernel(form: Form, scheme: Scheme) -> Code:
-    """Return the code that adds up sums (lanes, elements, channels, outputs), and makes them a gradient of weights."""
+    """Return the code that adds up sums (lanes, elements, channels, outputs), and transforms them to a gradient."""
     return handmade("\n".join(_weights_back(form, scheme)))
 
 
 def _weights(form: Form, scheme: Scheme) -> Iterator[str]:
-    """Yield the transform of weights: registers of outputs, made of a square of rows of windows, turned."""
+    """Yield the transform of weights: registers of outputs, made from a transposed square of rows of windows."""
     lanes, vector, mask = form.lanes, _vector(form), f"<{form.lanes} x i1>"
     yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
     yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
@@ -78,7 +77,7 @@ def _weights(form: Form, scheme: Scheme) -> Iterator[str]:
 
 
 def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
-    """Yield the transform back: sums of registers of outputs, scattered to wherever weights lie."""
+    """Yield the transform back: registers of outputs, summed over lanes, scattered to where the weights lie."""
     lanes, kind, vector, side = form.lanes, form.kind, _vector(form), scheme.side
     ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
     suffix = f"{_suffix(form)}.v{lanes}p0"

@@ -92,6 +92,7 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
     """
     if not _is_free(out, most):
         return False
+    _begin(out)
     try:
         quickly(native, *_taken(operands, [], most), out=out._data, casting="same_kind")
     except LONG_WAY:  # before anything was written
@@ -108,11 +109,18 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
         taken = _taken(rest, [])
     except LONG_WAY:
         return False
+    _begin(target)
     try:
         quickly(native, target._data, *taken)
     finally:
         count_thin_write(target)
     return True
+
+
+def _begin(x: Tensor) -> None:
+    """Note that a write begins: an interrupt may come before it is counted."""
+    if x._owner is not None:
+        x._owner.changes += 1
 
 
 def _is_free(x: Tensor, most: int) -> bool:

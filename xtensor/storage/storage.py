@@ -157,7 +157,8 @@ class Storage:
     guard: who waits for the bytes as they are, None where nobody does.
     shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
         without a copy); `is_exposed` asks.
-    changes: how often a write has ended, or somebody outside came to be able to write to it.
+    changes: how often a write has ended, or one through a thin face begun, or somebody outside came to be able to
+        write to it.
     is_written: whether a schedule that runs writes to it.
     layouts: what machine code lays out of it and keeps as long as it stays as it is (run/launches.py).
     lender: of imported memory, what returns None once nobody else holds it. borrower: of exported memory, a reference

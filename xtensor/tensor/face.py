@@ -116,9 +116,8 @@ class Tensor(Operators, Methods):
             return self._blob
 
     def thin(self) -> Native | None:
-        """Return the NumPy array of this tensor as a thin face, which it becomes if it can be one; else None.
-
-        None for what is pending, on another device, constant (by `detach`), or has a gradient.
+        """Return the NumPy array of this tensor as a thin face, which it becomes; None if it is pending, on another
+        device, constant (by `detach`), or has a gradient.
         """
         data = self._data
         if type(data) is _ARRAY:
@@ -554,6 +553,8 @@ class Tensor(Operators, Methods):
         data, owner = self._data, self._owner
         free = self._blob is None if owner is None else owner.guard is None
         given = value._data if type(value) is Tensor else value
+        if owner is not None:
+            owner.changes += 1  # at the begin too: an interrupt may come before the write is counted
         if not (free and type(data) is _ARRAY and not thin_closed[0] and is_plain(key) and assign(data, key, given)):
             xt.standard.indexing.setitem(self, key, value)
         elif self._owner is not None or self._blob is not None:

@@ -300,3 +300,22 @@ def test_code_is_told_of_aligned_arrays_alone() -> None:
     assert begun([4096], 8192)
     assert not begun([4097], 8192)
     assert not begun([4096], 8194)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("window", "over"), [((4, 4), (0, 0)), ((3, 5), (2, 1)), ((16, 16), (0, 3))])
+@pytest.mark.parametrize("dtype", ["float32", "complex128"])
+def test_inputs_under_windows_side_by_side(dtype: str, window: Any, over: Any, layout: Any) -> None:
+    """As of patches: each element of an input has one window, those behind the last have none, and the bias alone."""
+    rng = np.random.default_rng(0)
+    y, w = rng.standard_normal((2, 6, 3, 4)).astype(dtype), rng.standard_normal((6, 2, *window)).astype(dtype)
+    bias = rng.standard_normal(4).astype(dtype)
+    expected = np.zeros((2, 4, 3 * window[0] + over[0], 4 * window[1] + over[1]), dtype)
+    parts = np.einsum("ngohw,gocij->ngchiwj", y.reshape(2, 2, 3, 3, 4), w.reshape(2, 3, 2, *window))
+    expected[:, :, : 3 * window[0], : 4 * window[1]] = parts.reshape(2, 4, 3 * window[0], 4 * window[1])
+    expected += bias[:, None, None]
+    given = np.ascontiguousarray(np.moveaxis(y, 1, -1)) if layout == "NHWC" else y
+    kind: Any = {"stride": window, "output_padding": over, "groups": 2, "layout": layout}
+    found = conv_transpose(*(xt.asarray(one, copy=True) for one in (given, w, bias)), **kind).numpy()
+    found = np.moveaxis(found, -1, 1) if layout == "NHWC" else found
+    np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-5)

@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ..base.caches import make_room
 from ..base.dtypes import DType, promote
@@ -35,7 +36,7 @@ from .product_sums import are_many, product_sums_of
 from .shifted import weighted_sums
 from .strips import strip_sums_of
 from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
-from .windows import Axes, batched, kernels, lies_last, outs, phases, sizes, volume
+from .windows import Axes, Axis, batched, kernels, lies_last, outs, phases, sizes, volume
 
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -51,6 +52,9 @@ SWEPT = {
 }
 
 TILES_APART = "Winograd's tiles take less time"
+
+# Elements of a window from which on inputs under windows side by side are one product, not one for each element.
+MANY_PHASES = 9
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -470,6 +474,8 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
         thin = not _back_swept(y, back, x, plan)
         if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
             return
+    if ending is None and _tiled_over(y, w, x, shift, plan):
+        return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
@@ -480,6 +486,36 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
                 own.write()
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
+
+
+def _tiled_over(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> bool:
+    """Write inputs by one product, where windows lie side by side, as those of patches do, and there is room for it;
+    return whether that was done. A phase for each element of a window would be many small products.
+    """
+    axes = plan.axes
+    side_by_side = all(a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) for a in axes)
+    if not side_by_side or volume(axes) < MANY_PHASES or library_of(x) is not np or x.nbytes >= plan.budget:
+        return False
+    rank, (images, groups, channels) = len(axes), x.shape[:3]
+    lengths = [a.out for a in axes]
+    made = np.empty((images, groups, channels * volume(axes), *lengths), x.dtype)
+    rows = w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, -1, w.shape[1], *[1] * rank)
+    plan = plan._replace(budget=plan.budget - x.nbytes)
+    _forward(y, rows, made, None, plan, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths))
+    made = made.reshape(images, groups, channels, *kernels(axes), *lengths)
+    order = [3 + axis + rank * inside for axis in range(rank) for inside in (1, 0)]
+    target = x[(..., *[slice(a.out * a.kernel) for a in axes])]
+    whole = as_strided(
+        target,
+        (*x.shape[:3], *[n for a in axes for n in (a.out, a.kernel)]),
+        (*x.strides[:3], *[step for a, one in zip(axes, x.strides[3:], strict=True) for step in (one * a.kernel, one)]),
+    )
+    if target.size < x.size:
+        x[...] = 0
+    whole[...] = made.transpose(0, 1, 2, *order)
+    if bias is not None:
+        x += bias.reshape(*x.shape[1:3], *[1] * rank)
+    return True
 
 
 def _is_back_tiled(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -> bool:

@@ -661,3 +661,20 @@ def test_paths_are_asked_at_each_call(function: Callable[[Any], Any]) -> None:
     for _ in range(3):
         fused(x)
     assert fused.why(x).startswith("[changing]")
+
+
+def test_chains_of_many_functions() -> None:
+    """However long the way from one function to the next by the methods of a class: Python's own stack is short."""
+    methods = {f"step{n}": _stepping(n) for n in range(400)}
+    held = type("Chain", (), {**methods, "factor": 2.0})()
+    fused = xt.fuse(lambda x: x * held.step0())
+    for factor in (2.0, 2.0, 3.0):
+        held.factor = factor
+        np.testing.assert_array_equal(fused(xt.ones(3)).numpy(), np.full(3, factor))
+
+
+def _stepping(n: int) -> Any:
+    """Return a method that calls the next one of 400."""
+    made: dict[str, Any] = {}
+    exec(f"def step{n}(self): return self.step{n + 1}()" if n < 399 else "def step399(self): return self.factor", made)
+    return made[f"step{n}"]

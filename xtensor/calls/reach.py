@@ -145,6 +145,7 @@ class Reach:
         self._deterministic, self._noted = True, dict[int, Any]()
         self._outside, self._has_paths = set[str](), False
         self._codes, self._logs, self._otherwise = list[CodeType](), set[str](), set[str]()
+        self._mentioned, self._is_naming = list[set[str]](), False
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
@@ -153,6 +154,17 @@ class Reach:
 
     def take(self, function: Any) -> bool:
         """Take in what a function finds; return False where there are too many functions."""
+        taken = self._take(function)
+        if not self._is_naming:  # what is mentioned brings in more functions: one by one, however many call each other
+            self._is_naming = True
+            try:
+                while self._mentioned:
+                    self._name(self._mentioned.pop())
+            finally:
+                self._is_naming = False
+        return taken
+
+    def _take(self, function: Any) -> bool:
         if _is_public(function):
             return True
         known, form = self._functions.get(id(function)), form_of(function)
@@ -167,14 +179,14 @@ class Reach:
         if isinstance(function, partial):
             self._found_in({"": function.func} | dict(enumerate(function.args)))
             self._found_in(function.keywords)
-            return self.take(function.func)
+            return self._take(function.func)
         if isinstance(function, MethodType):
             self._found_in({"self": function.__self__})
-            return self.take(function.__func__)
+            return self._take(function.__func__)
         inner = wrapped(function)
         self.note(function)
         if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
-            return self.take(inner)
+            return self._take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
             self._take_code(function)
         return True
@@ -205,7 +217,7 @@ class Reach:
         self._codes.append(function.__code__)
         self.handles = self.handles or handles_errors(function.__code__)
         compares = _is_made(function) and function.__name__ in _COMPARING  # with objects of its own class
-        self._name({*names_of(function.__code__)} - ({"__class__"} if compares else set()))
+        self._mentioned.append({*names_of(function.__code__)} - ({"__class__"} if compares else set()))
 
     def is_log(self, name: Any, value: Any) -> bool:
         """Return whether a value of this name is a list that is only appended to: what is in it makes no difference.

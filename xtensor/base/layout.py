@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 
 from numpy.exceptions import AxisError  # both a ValueError and an IndexError
 
@@ -397,8 +397,9 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     """
     if type(shape) is int and 0 <= shape < 1 << 60:
         return (shape,)
-    if _is_plain(shape):
-        return shape
+    if type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_shape(shape):
+        plain: Shape = shape
+        return plain
     try:
         is_many = hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) != 0
         given = tuple(cast(Any, shape)) if is_many else (shape,)
@@ -416,11 +417,6 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
 
 # The type of every item of what the standard calls a shape.
 INT = frozenset((int,))
-
-
-def _is_plain(shape: Any) -> TypeGuard[Shape]:
-    """Return whether an argument is a shape as the standard has it."""
-    return type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_shape(shape)
 
 
 @lru_cache(maxsize=4096)  # a program has few shapes

@@ -33,9 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load the functions that users call on first access: the steps of a tape, made by every call, need none of
-    them.
-    """
+    """Load the functions that users call on first access: recording on the tape, as every call may do, needs none."""
     if name in ("checking", "direct", "transforms"):
         return _import_module(f".{name}", __name__)
     if name not in __all__ and name != "check_grads":

@@ -1,4 +1,4 @@
-"""The way back along the tape: cotangents carried from results to what a gradient is wanted for, without recursion."""
+"""The way back along the tape: cotangents carried from results to the wanted steps, without recursion."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _serial = attrgetter("serial")
 
 
 class Way(NamedTuple):
-    """What lies between the ends of a tape and the steps whose cotangents are wanted.
+    """The steps between the ends of a tape and the steps whose cotangents are wanted.
 
-    order: the steps to go through, the latest first. useful: the same steps as a set. others: the other places that the
-    tape leads to: steps older than all wanted ones, and leaves that are not wanted.
+    order: the steps to go through, the latest first. useful: these and the wanted ones as a set. others: other steps
+    that the tape leads to: those older than all wanted ones, and leaves that are not wanted.
     """
 
     order: list[Step]
@@ -38,7 +38,7 @@ class Way(NamedTuple):
 def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
     """Return the way from ends to wanted steps.
 
-    Nothing behind a wanted step is visited, not even another wanted step: its own cotangent says what leads there.
+    Nothing behind a wanted step is visited, not even another wanted step: a path ends at the first wanted one.
     """
     first = min(map(_serial, wanted), default=0)
     found: set[Step] = set()
@@ -57,7 +57,7 @@ def way_back(ends: Iterable[Step], wanted: Collection[Step]) -> Way:
                 stack += step.parents
             else:
                 others.append(step)
-    if not others:  # everything leads to what is wanted
+    if not others:  # everything leads to wanted steps
         return Way(sorted(found, key=_serial, reverse=True), found.union(wanted), others)
     useful = set(wanted)
     order = []
@@ -123,11 +123,11 @@ def go_back(
         elif type(step) is Output:
             parts = cotangents.setdefault(step.parents[0], {})
             g = g if g.shape == step.shape else xt.broadcast_to(g, step.shape)
-            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used here and by the rule itself
+            parts[step.place] = parts[step.place] + g if step.place in parts else g  # used elsewhere, and by its rule
         elif type(step) is Deferred:
             seeds = step.ends(g, free=free)
             inner, more, _ = way_back([end for end, _ in seeds], useful.intersection(step.parents))
-            order += [one for one in reversed(inner) if one not in useful]  # later than all that is left
+            order += [one for one in reversed(inner) if one not in useful]  # later than all steps that are left
             useful |= more
             _add_seeds(seeds, cotangents, sums)
             del seeds, inner
@@ -150,7 +150,7 @@ def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any]
 def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     """Return the sum of two cotangents of one step.
 
-    What is pending stays so, to be fused; what has its bytes is added up now, so that only the sum is kept alive.
+    Pending cotangents stay pending, to be fused; computed ones are added up now, so that only the sum is kept alive.
     sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
     """
     if small(g) is not None or small(before) is not None or before.is_pending or g.is_pending:
@@ -176,7 +176,7 @@ def _is_own(g: Tensor) -> bool:
         return False
     if value._native is not None and value._native.base is None:
         return True
-    # of several blobs over one owner each refers to it
+    # each blob over an owner refers to it
     return value._owner is not None and getrefcount(value._owner) == 2
 
 

@@ -37,7 +37,7 @@ def check_grads(
     args: a tuple or list of its positional arguments; use float64 or complex128, away from kinks.
     eps: the step of the central differences: f, and at higher orders its gradients, are called twice for each real
         number in args. In float32 take 1e-2, with tolerances of the same size.
-    rtol, atol: how far a gradient may be off: atol + rtol * its size.
+    rtol, atol: the largest error of a gradient is atol + rtol * its absolute value.
 
     At each order the pullback of a random cotangent is compared with central differences in every entry, and with the
     derivative along a random tangent (jvp) by their inner product. Raises AssertionError that names the argument and

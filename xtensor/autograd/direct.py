@@ -1,4 +1,4 @@
-"""The tape used directly: leaves, which ask for their gradients, and going back to them.
+"""The tape used directly: leaves, which ask for their gradients, and the way back to them.
 
     >>> x = xt.asarray([1.0, 2.0], requires_grad=True)
     >>> xt.sum(x**2).backward()
@@ -44,7 +44,7 @@ def is_leaf(x: Tensor) -> bool:
     return type(x._step) is Leaf and x._step.asked
 
 
-# Why a call is not captured that reaches gradients of which its signature does not know.
+# Why a call is not captured that reads or changes gradients that are not in its signature.
 UNKNOWN = "[gradient] it comes to the gradient of a tensor by other names than `backward` and `grad`"
 
 
@@ -113,7 +113,7 @@ def _scalar_seed(x: Tensor) -> None:
         raise ValueError(expected("backward", "x", must, f"shape {x.shape} of {x.dtype}"))
 
 
-# How often a gradient was added to a leaf's: a row that does so cannot stand for others (calls/batching.py).
+# How often a gradient was added to a leaf's: a row that does so must not be batched with others (calls/batching.py).
 accumulated = [0]
 
 

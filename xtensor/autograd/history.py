@@ -1,9 +1,8 @@
-"""Writes while a gradient is recorded: what one piece of memory holds, as a function of what was written into it.
+"""Writes while a gradient is recorded: the contents of memory, as a function of the values written into it.
 
 A Storage that was written has a History: the step of its whole contents, as one flat array. A write puts new values
-into some places of it, and every tensor over the memory, view or base, takes its step from there by its layout. So a
-program that writes in place has the gradient of what it computes, and nothing is silently lost. Only writes to leaves
-are refused.
+into some places of that, and every tensor over the memory, view or base, derives its step from it by its layout. So a
+program that writes in place has the right gradient, and nothing is silently lost. Only writes to leaves are refused.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class Write(NamedTuple):
 
 
 class History:
-    """What was written into some memory, and what it therefore holds, as steps of flat arrays.
+    """The writes into some memory, and its contents after them, as steps of flat arrays.
 
-    contents: for every beginning from which somebody sees the memory, the step of the whole after so many writes, and
-        their number. A beginning is the step that a tensor, or what it is a view of, had before these writes, and goes
-        by its serial; 0 is that of constants.
-    The flat array is of the real dtype of what was written, so that complex numbers and their parts stand in it alike.
-    While a history is alive, small operands take no shortcuts: any of them may stand over its memory.
+    contents: for every beginning from which tensors show the memory, the step of the whole after some writes, and
+        their number. A beginning is the step that a tensor, or its base, had before these writes; its key is the serial
+        of that step, 0 for constants.
+    The flat array has the real dtype of the first write, so that it holds complex numbers as their parts. While a
+    history is alive, small operands take no shortcuts: any of them may be over its memory.
     """
 
     __slots__ = ("closing", "contents", "counted", "flat", "writes")
@@ -90,12 +89,12 @@ class History:
         return None if origin is None else self._put(None, Write(0, origin.dtype, layout, origin))
 
     def _beginning(self, origin: Step | None) -> tuple[int, int]:
-        """Return the name of what a tensor saw first, and how many writes there were before."""
+        """Return the key of a tensor's beginning, and the number of writes before it."""
         serial = 0 if origin is None else origin.serial
         return serial, bisect_left(self.writes, serial, key=lambda write: write.serial)
 
     def _seen(self, x: Tensor, contents: Step, seen: tuple[int, int]) -> Step:
-        """Return the step of a tensor that sees some places of the contents."""
+        """Give a tensor that shows some places of the contents its step, and return that."""
         rule: Rule = gathered.rule if self._holds(x.dtype) else _REREAD  # type: ignore[attr-defined]
         step = Step(rule, (contents,), x)
         step.slots = (("flat", None),)
@@ -115,7 +114,7 @@ class History:
         return step
 
     def _holds(self, dtype: DType) -> bool:
-        """Return whether numbers of a dtype stand in the flat array as they are."""
+        """Return whether the flat array holds numbers of a dtype as they are."""
         return real_of(dtype) == self.flat.dtype
 
 
@@ -140,9 +139,9 @@ def refuse_leaf(target: Tensor, function: str) -> None:
 
 
 def _origin(target: Tensor) -> tuple[Step | None, Layout]:
-    """Return the step of what a tensor is a view of, views of views followed back, and its layout.
+    """Return the step of a tensor's base, followed back through views of views, and the tensor's layout in that.
 
-    A reshape that had to copy is no view: the way back ends there.
+    A reshape that had to copy is no view: the search ends there.
     """
     step, layout = target._step, target.blob.layout
     while step is not None and step.within is not None:
@@ -154,7 +153,7 @@ def _origin(target: Tensor) -> tuple[Step | None, Layout]:
     return step, layout
 
 
-# ---- the flat array and its places; each is the adjoint of another, so that they can be differentiated again
+# ---- functions of the flat array and its places; the adjoint of each is among them, to be differentiated again
 
 
 def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Native:
@@ -165,7 +164,7 @@ def _places(native: Native, layout: Layout, dtype: DType, device: Device) -> Nat
 
 
 def _is_captured(x: Tensor, layout: Layout, dtype: DType) -> bool:
-    """Return whether the functions below are to be steps of a function that is captured, which fuse with others."""
+    """Return whether the functions below are to be fusible steps of a function that is captured."""
     return bool(watchers) and watching() is not None and x.dtype == dtype and not layout.may_repeat()
 
 
@@ -224,7 +223,7 @@ def _scattered(values: Native, layout: Layout, result: Native, device: Device) -
     if not layout.may_repeat():
         backend.assign(there, ..., values)
         return result
-    # a zero stride repeats the same places: what they share is one sum
+    # a zero stride repeats the same places: the values for each are summed
     axes = enumerate(zip(layout.shape, layout.strides, strict=True))
     stretched = tuple(axis for axis, (length, stride) in axes if length > 1 and not stride)
     once = there[tuple(slice(0, 1) if a in stretched else slice(None) for a in range(there.ndim))]
@@ -260,5 +259,5 @@ _PUT = Rule(
     },
 )
 
-# Of memory that was written as numbers of one size and is read or written as another: going back says so.
+# For memory written as numbers of one size and read or written as another: going back raises an error that says so.
 _REREAD = Rule("view of another dtype", {})

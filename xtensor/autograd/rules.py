@@ -1,4 +1,4 @@
-"""Rules: what is written in a row about its derivative, and the arithmetic of cotangents that all rules share."""
+"""Rules: the derivatives that functions declare, and the arithmetic of cotangents that all rules share."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..storage.blob import TBlob
 from ..storage.storage import watchers
 from ..tensor.face import Tensor, face
 
-# The namespace itself: rules and the walk are written in its functions, which are lazy, fused and differentiable.
+# The namespace itself: rules and the way back are written in its functions, which are lazy, fused and differentiable.
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
 
 class Pull(NamedTuple):
-    """How the cotangent of a result becomes that of one argument.
+    """The way from the cotangent of a result to that of one argument.
 
     function: a number, or a function of values that it names: `g` (the cotangent of the result), `y` (the result),
         `like` (shape, dtype and device of the argument), and the function's own arguments.
-    takes: those names. asks: those of them that are to be kept.
-    slope: whether it returns the partial derivative, for g to be multiplied with its conjugate.
+    takes: these names. asks: those of them whose values are to be kept.
+    slope: whether it returns the partial derivative, with whose conjugate g is then multiplied.
     likes: whether it takes `like`.
     """
 
@@ -39,7 +39,7 @@ class Pull(NamedTuple):
 
 
 def pull_of(written: Any) -> Pull:
-    """Return the rule that a row gives: a slope, as a function of `x` or `y`, or a function that takes `g` first."""
+    """Return the Pull of a declaration: a slope, a number or a function of arguments or `y`, or a function of `g`."""
     takes = _parameters(written) if callable(written) else ()
     asks = tuple(name for name in takes if name not in ("g", "like"))
     return Pull(written, takes, asks, "g" not in takes, "like" in takes)
@@ -48,7 +48,7 @@ def pull_of(written: Any) -> Pull:
 def _parameters(function: Any) -> tuple[str, ...]:
     """Return the names of a function's parameters: from its code, as `signature` would take a tenth of the import."""
     code = getattr(function, "__code__", None)
-    if code is None:  # an object that is called
+    if code is None:  # a callable object
         return tuple(inspect.signature(function).parameters)
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return names
@@ -85,8 +85,8 @@ class Rule:
         self._asked: dict[Any, tuple[tuple[str, int | None], ...]] = {}
 
     def asked(self, slots: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, int | None], ...]:
-        """Return what an elementwise rule asks for where these operands have a gradient: the names, and the positions
-        of operands, None for the result.
+        """Return the values that an elementwise rule asks for where these operands have a gradient: by name, with the
+        positions of operands, None for the result.
         """
         found = self._asked.get(slots)
         if found is None:
@@ -95,12 +95,12 @@ class Rule:
         return found
 
 
-# Every rule, by the function's name: what the table in the docs is made from.
+# Every rule, by the function's name: the docs' table is made from it.
 RULES: dict[str, Rule] = {}
 
 
 class Like(NamedTuple):
-    """What a rule can know about an argument without keeping its values."""
+    """The properties of an argument that a rule can know without keeping its values."""
 
     shape: Shape
     dtype: DType
@@ -125,8 +125,8 @@ def first_cotangent(like: Tensor) -> Tensor:
     """Return the cotangent of a scalar with respect to itself: 1."""
     key = (like.dtype, like.device)
     found = _ones.get(key)
-    begun = found is not None and found._step is not None  # as where every call is written down
-    if found is None or begun or (watchers and type(found._data) is not TBlob):  # a thin face may be of any memory
+    begun = found is not None and found._step is not None  # as where every call is recorded
+    if found is None or begun or (watchers and type(found._data) is not TBlob):  # a thin face may have any memory
         blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
         blob.fixed = True
         found = _ones[key] = face(blob)
@@ -138,7 +138,7 @@ def times(g: Tensor, slope: Any) -> Tensor | None:
     if type(slope) is Tensor:
         dtype = slope.dtype
         if not g.shape and g.dtype is dtype and g is _ones.get((dtype, g.device)) and g._step is None:
-            return slope  # at the end of a real function
+            return slope  # g is the 1 at the end of a real function
         product: Tensor = xt.multiply(g, xt.conj(slope) if dtype.kind == "c" else slope)
         return product
     if slope == 0:
@@ -149,10 +149,10 @@ def times(g: Tensor, slope: Any) -> Tensor | None:
 
 
 def fit(g: Tensor, dtype: DType, shape: Shape, full: Shape | None) -> Tensor:
-    """Return a cotangent as that of an operand: real where it is real, of its dtype, and of a shape that broadcasts
-    to its own.
+    """Return a cotangent converted for an operand: real where that is real, of its dtype, and of a shape that
+    broadcasts to its shape.
 
-    full: the shape the operand was stretched to, if it was.
+    full: the shape that the operand was broadcast to, None if it was not.
     """
     if g.dtype != dtype:
         if g.dtype.kind == "c" and dtype.kind != "c":

@@ -1,8 +1,8 @@
 """The tape: how tensors were computed from those that require a gradient.
 
-A tensor that depends on a leaf carries a Step: the function's rule, the steps of its operands, and what the rule
-will ask for. Only what a rule names is kept, as a value and not as a tensor: what is pending stays pending, so that
-going back recomputes it inside the same kernels, and what has bytes is copied before somebody overwrites it.
+A tensor that depends on a leaf carries a Step: the function's rule, the steps of its operands, and the values that the
+rule will ask for. Only these are kept, as values and not as tensors: pending ones stay pending, so that going back
+recomputes them inside its own kernels, and computed ones are copied before they are overwritten.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-# The places of a call at which a tensor stands: the argument's name, and the place in it where it is a sequence.
+# The places of tensors in a call: the argument's name, and the index in it if it is a sequence, else None.
 Slots = tuple[tuple[str, int | None], ...]
 
-# What is written on the tape: nothing, only who depends on whom, or all that the rules ask for.
+# What is recorded on the tape: nothing, only dependencies, or also the values that rules ask for.
 OFF, BARE, FULL = 0, 1, 2
 _mode: ContextVar[int] = ContextVar("xtensor_tape", default=FULL)
 
@@ -68,7 +68,7 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
         _mode.reset(self._tokens.pop())
 
     def __call__(self, function: F) -> F:
-        """Decorate a function; of a generator, what runs inside it, but not what its caller runs between its values."""
+        """Decorate a function; for a generator the mode holds inside it, but not for its caller between its values."""
         if not inspect.isgeneratorfunction(function):
             return super().__call__(function)
         generate: Callable[..., Any] = function
@@ -102,8 +102,8 @@ class recording(ContextDecorator):  # noqa: N801 - reads as a state: `with recor
 
 
 def under(mode: int, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Return what a function returns in a mode. An interrupt leaves the mode as it was before, which one at the very
-    end of a `with` block does not.
+    """Call a function in a mode and return its result. The mode is restored even after an interrupt, whereas one at the
+    very end of a `with` block could prevent that.
     """
     before = _mode.get()
     try:
@@ -128,15 +128,15 @@ def is_keeping() -> bool:
     return _mode.get() == FULL
 
 
-# ---- what is kept
+# ---- kept values
 
 
 class Saved:
-    """A value that rules will ask for: a pending Node, or bytes, which are copied before somebody overwrites them."""
+    """A value that rules will ask for: a pending Node, or a blob, which is copied before it is overwritten."""
 
     __slots__ = ("__weakref__", "small", "value")
 
-    blob = None  # among an owner's Readers: one that always waits
+    blob = None  # an owner's Reader without a blob always waits
 
     def __init__(self, value: Node | TBlob) -> None:
         self.value = value
@@ -146,14 +146,14 @@ class Saved:
             self._keep(value)
 
     def hold(self, blob: TBlob) -> None:
-        """Take the bytes of what was pending."""
+        """Replace a pending node, or a blob, by a blob."""
         self.value, self.small = blob, None
         blob.saver = ref(self)
         if blob._owner is not None:
             self._keep(blob)
 
     def _keep(self, blob: TBlob) -> None:
-        """See that bytes are copied before they are overwritten: now, where others could do so behind our back."""
+        """Ensure that a blob is copied before it is overwritten: now, if others could write to it unnoticed."""
         owner = blob.owner
         if owner.is_exposed():
             self.protect()
@@ -163,7 +163,7 @@ class Saved:
                 self.protect()
 
     def constant(self) -> Tensor:
-        """Return small bytes as a constant tensor that takes the shortcuts of small operands, and remember it."""
+        """Return a small blob as a constant tensor that takes the shortcuts of small operands, and cache that."""
         blob: Any = self.value
         native = blob._native
         x = self.small = Tensor()
@@ -179,7 +179,7 @@ class Saved:
 
 
 def _copied(blob: TBlob) -> TBlob:
-    """Return a copy of bytes, which is a step of a function that is being captured."""
+    """Return a copy of a blob, made as a step if a function is being captured."""
     if watchers and watching() is not None:
         with recording(OFF):
             copied: Tensor = xt.astype(face(blob), blob.dtype)
@@ -188,7 +188,7 @@ def _copied(blob: TBlob) -> TBlob:
 
 
 class Kept:
-    """A saved value and the step of the tensor it was."""
+    """A saved value and the step of its tensor."""
 
     __slots__ = ("saved", "step")
 
@@ -206,7 +206,7 @@ class Kept:
         return Like(value.shape, value.dtype, value.device)
 
     def tensor(self, step: Step | None) -> Tensor:
-        """Return the value as a tensor, with its step where the way back is recorded as well."""
+        """Return the value as a tensor, with a step if the way back is itself recorded."""
         saved = self.saved
         value = saved.value
         if step is None or not _mode.get():
@@ -235,12 +235,12 @@ def _is_small(blob: TBlob) -> bool:
 
 # ---- steps
 
-# What a tape must do to be walked.
+# The condition for a way back along a tape, in the words of errors.
 UNUSED = "still have its graph (backward(retain_graph=True) keeps it for a second time)"
 
 
 class Several(tuple[Any, ...]):
-    """What is kept of a sequence."""
+    """The kept values of a sequence."""
 
     __slots__ = ()
 
@@ -248,13 +248,13 @@ class Several(tuple[Any, ...]):
 class Step:
     """One call on the tape.
 
-    serial: its place in time; operands' steps have lower ones.
+    serial: its number in the order of creation; operands' steps have lower ones.
     parents: the steps of the operands, those without one left out; `slots` says which argument each stands for,
         and its place in that argument where it is a sequence.
-    given: by name, what the rule will ask for; None once the tape was used up.
+    given: by name, the values that the rule will ask for; None once the tape was used up.
     shape, dtype, device: of the result.
-    within: of a view, the layout of what it is a view of, or what tells that from the view's.
-    seen: of what was made because its memory was written: the History's name for it, and how many writes it saw.
+    within: for a view, the layout of its base, or a function that computes that from the view's.
+    seen: if it was made because its memory was written: the History's key, and the number of writes that it includes.
     """
 
     __slots__ = ("device", "dtype", "given", "parents", "rule", "seen", "serial", "shape", "slots", "within")
@@ -265,7 +265,7 @@ class Step:
         self.parents = parents
         self.slots = slots
         self.given: dict[str, Any] | None = {}
-        if type(result) is Tensor:  # past its properties
+        if type(result) is Tensor:  # without calling its properties
             data: Any = result._data
             self.shape, self.dtype = data.shape, data.dtype
             self.device = data.device if type(data) is TBlob else result.device
@@ -283,7 +283,7 @@ class Step:
         return Like(self.shape, self.dtype, self.device)
 
     def pulled(self, g: Any, useful: Collection[Step]) -> Iterator[tuple[Step, Tensor]]:
-        """Yield useful parents with what the cotangent of the result comes to for them, each as it is computed."""
+        """Yield useful parents with their contributions from the result's cotangent, each as it is computed."""
         rule, given = self.rule, self.given
         if given is None:
             raise RuntimeError(expected("backward", "the result", UNUSED, f"one of {rule and rule.name} already used"))
@@ -314,7 +314,7 @@ class Step:
                 yield parent, found
 
     def _pull(self, pull: Pull, values: dict[str, Any], like: Any) -> Any:
-        """Apply a rule; `like` is the parent, or what is known of all members of a sequence."""
+        """Apply a rule; `like` is the parent step, or the Likes of all members of a sequence."""
         function, takes, asks, slope, likes = pull
         if not takes:
             return times(values["g"], function)
@@ -331,7 +331,7 @@ class Step:
         kept = self.given[name]
         if type(kept) is Kept:
             return kept.tensor(self if name == "y" else kept.step)
-        if name == "y" and type(kept) is Several:  # steps of results lead here, so none is held by this one
+        if name == "y" and type(kept) is Several:  # a step must not hold its results, whose steps hold it
             return tuple([one.tensor(Output(self, place, one.like)) for place, one in enumerate(kept)])
         if type(kept) is Several:
             return tuple([one.tensor(one.step) if type(one) is Kept else one for one in kept])
@@ -339,7 +339,7 @@ class Step:
 
 
 class Leaf(Step):
-    """Where a gradient is wanted: the beginning of a tape.
+    """The beginning of a tape, where a gradient is wanted.
 
     asked: whether the user asked for it, so that the tensor must not be written while recording.
     over: whether it belongs to a transform that is done with it: nobody will ask for its gradient again.
@@ -365,9 +365,9 @@ class Output(Step):
 
 
 class Deferred(Step):
-    """A call that was not written down in full: its steps are made when the way back comes to it.
+    """A call that was not recorded in full: its steps are made when the way back comes to it.
 
-    again: takes cotangents of its results by their places, and returns the ends of its steps, made now, with theirs.
+    again: takes cotangents of results by their places, records the call, and returns its last steps with cotangents.
     """
 
     __slots__ = ("again",)
@@ -377,7 +377,7 @@ class Deferred(Step):
         self.again: Callable[[dict[int, Tensor]], Any] | None = again
 
     def ends(self, cotangents: dict[int, Tensor], *, free: bool) -> list[tuple[Step, Tensor]]:
-        """Return the ends of the steps with their cotangents; raises RuntimeError on a tape that was used up."""
+        """Return the last steps of the call with their cotangents; raises RuntimeError on a tape that was used up."""
         again = self.again
         if again is None:
             raise RuntimeError(expected("backward", "the result", UNUSED, "one of a checkpoint already used"))
@@ -435,7 +435,7 @@ def steps_of(operands: Sequence[Any]) -> list[Step | None] | None:
 
 
 def stacked_operand(x: Any) -> Any:
-    """Return an operand; of nested sequences with tensors in them that have a gradient a stack, so that it has one."""
+    """Return an operand; nested sequences with tensors that have a gradient as a stack, so that it has one, too."""
     if active[0] and isinstance(x, (list, tuple)):
         stack = xt.calls.sequences.stacked(x)
         return x if stack is None else stack
@@ -443,14 +443,14 @@ def stacked_operand(x: Any) -> Any:
 
 
 def _begun(x: Any) -> Step | None:
-    """Return the step of an operand that nobody asked a gradient of, where every call is to be written down."""
+    """Return a new leaf for an operand whose gradient nobody asked for, where every call is to be recorded."""
     return begin(x, asked=False) if type(x) is Tensor and x.dtype.kind in "fc" else None
 
 
 def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], result: Tensor) -> Step | None:
     """Record one call on the tape; return its step, None for a result that cannot have a gradient.
 
-    What the rule asks for is added by `keep`.
+    `keep` adds the values that the rule asks for.
     """
     if result.dtype.kind not in "fc":
         return None
@@ -490,7 +490,7 @@ _NUMBERS = frozenset((int, float, bool, complex))
 
 
 def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a few looks are enough to say that no argument has a gradient: the commonest case."""
+    """Return whether a quick look shows that no argument has a gradient: the commonest case."""
     if histories[0] or thin_closed[0]:
         return False
     for x in (*args, *kwargs.values()) if kwargs else args:
@@ -505,7 +505,7 @@ def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
-    """Declare the derivative of a function that is not a row of elementwise functions or reductions.
+    """Declare the derivative of a function that is declared neither as elementwise nor as a reduction (calls/rows.py).
 
     Each keyword names an argument (a tensor, or a sequence of them) and says how its cotangent is computed; see Pull.
     view: whether the result may share the argument's memory. elementwise: whether arguments broadcast.
@@ -543,10 +543,10 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
     return decorate
 
 
-@cache  # and not found out where a function is made, which would take a tenth of the import
+@cache  # and not computed by the decorator, which would take a tenth of the import
 def _signature(function: Callable[..., Any]) -> tuple[list[str], int | None, str, dict[str, Any], frozenset[str]]:
-    """Return a function's parameters, place and name of one that takes any number, the defaults, and the parameters
-    that are sequences of operands: whose annotations begin with Sequence or tuple, as those of `concat` and `stack`.
+    """Return a function's parameters, the index and name of the variadic one, the defaults, and the parameters that are
+    sequences of operands, whose annotations begin with Sequence or tuple, as in `concat` and `stack`.
     """
     parameters = list(inspect.signature(function).parameters.values())
     first, several = next(((n, p.name) for n, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), (None, ""))
@@ -563,8 +563,8 @@ SEQUENCES = frozenset((list, tuple))
 
 
 def _stacked(x: Any, several: bool | None) -> Any:
-    """Return an argument with nested sequences that have a gradient as stacks. several: whether it is a sequence of
-    operands, None where no gradient goes to it.
+    """Return an argument with nested sequences that have a gradient turned into stacks. several: whether it is a
+    sequence of operands, None where no gradient goes to it.
     """
     if several is None or type(x) not in SEQUENCES:
         return x
@@ -572,7 +572,7 @@ def _stacked(x: Any, several: bool | None) -> Any:
 
 
 def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, int | None], Any]]:
-    """Yield the places of a call at which a tensor may stand, with what stands there."""
+    """Yield the slots of a call in which a tensor may be, with the values there."""
     for name in rule.pulls:
         value = arguments.get(name)
         if isinstance(value, (list, tuple)):
@@ -583,7 +583,7 @@ def _slots(rule: Rule, arguments: dict[str, Any]) -> Iterator[tuple[tuple[str, i
 
 
 def _remember_call(rule: Rule, arguments: dict[str, Any], slots: Any, steps: Any, result: Any) -> None:
-    """Write a call on the tape, and what its rule asks for."""
+    """Record a call on the tape, with the values that its rule asks for."""
     if any(result is x for _, x in slots):
         return  # the function gave back its argument
     places = tuple([slot for slot, _ in slots])
@@ -623,7 +623,7 @@ def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None
 
 
 def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
-    """Remember where a result lies in the memory of what it is a view of, if it is one."""
+    """Note where a result lies in the memory of its base, if it is a view."""
     value: Any = result._data
     if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
         step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)

@@ -48,7 +48,7 @@ from .tape import (
 
 Function = Callable[..., Any]
 
-# A function that has a parameter to differentiate by. The cases are spelled out for type checkers, which learn by the
+# A function with a parameter to differentiate by. The cases are spelled out for type checkers, which infer from the
 # first that fits that the parameters of a lambda may be anything.
 Differentiable = (
     Callable[Concatenate[Any, Any, Any, ...], Any]
@@ -68,7 +68,7 @@ def stop_gradient(x: Tensor, /) -> Tensor:
         return cast(Tensor, xt.positive(as_tensor(x, "stop_gradient")))
 
 
-# ---- arguments become leaves, and leaves give gradients
+# ---- arguments become leaves, which get gradients
 
 
 class _Entry:
@@ -100,7 +100,7 @@ class _Entry:
         outer = step_of(x) if is_recording() else None
         entered = _alias(x)
         if outer is not None and type(entered._data) is TBlob:
-            _ = entered.owner  # asked for, so that a write goes to this memory, as it does for a leaf
+            _ = entered.owner  # made, so that writes are recorded for this memory, as for a leaf
         step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
         step.slots = (("x", None),) * len(step.parents)
         carry(entered, step)
@@ -124,19 +124,19 @@ class _Entry:
         return way_back(outputs, set(self.steps))
 
     def is_inside(self, way: Way) -> bool:
-        """Return whether nothing but these leaves stands behind outputs: then the way back needs no tape."""
+        """Return whether outputs depend on no leaves but these: then the way back itself need not be recorded."""
         if any(step.parents for step in self.steps):
             return False
         return not (way.others and leads_elsewhere(way.others, self.steps))
 
     def close(self) -> None:
-        """Say that nobody but this entry will ask for gradients of its leaves."""
+        """Mark the leaves as ones whose gradients nobody but this entry will ask for."""
         for step in self.steps:
             if type(step) is Leaf:
                 step.over = True
 
     def gradients(self, step: Step | None, one: Tensor, returned: Any) -> tuple[Any, ...]:
-        """Return the gradients of a scalar, for each argument; what the function returned leaves the tape."""
+        """Return the gradients of a scalar, for each argument; takes returned tensors off a tape that is over."""
         self.close()
         way = self.way([] if step is None else [step])
         record = not self.is_inside(way)
@@ -170,9 +170,9 @@ _SAME = Rule("identity", {"x": pull_of(1)})
 
 
 def _alias(x: Tensor) -> Tensor:
-    """Return another tensor over the same value; a pending one stays shown by the first.
+    """Return another tensor over the same value; a pending node keeps the first one as its face.
 
-    Of memory that was written while gradients were recorded, a copy: its tape is another one.
+    For memory that was written while gradients were recorded, a copy, as that has another tape.
     """
     value = x.value
     owner = _owner_of(x) if histories[0] else None
@@ -186,14 +186,14 @@ def _alias(x: Tensor) -> Tensor:
 
 
 def _owner_of(x: Tensor) -> Any:
-    """Return the owner of a tensor's memory, None where nobody asked for it yet."""
+    """Return the owner of a tensor's memory, None if it is pending, or the owner was not made yet."""
     value: Any = x.value
     blob = value if type(value) is TBlob else value.blob
     return None if blob is None else blob._owner
 
 
 def _results(function: str, out: Any) -> list[Tensor]:
-    """Return the tensors of what a differentiated function returned."""
+    """Return the tensors in the result of a differentiated function."""
     leaves, _ = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
@@ -263,7 +263,7 @@ def _check_callable(function: str, f: Any) -> None:
 def _called(
     f: Function, argnums: int | Sequence[int], has_aux: bool, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[_Entry, Tensor, Any]:
-    """Call a function with leaves in place of some arguments; return these, its value, and what else it returned."""
+    """Call a function with leaves in place of some arguments; return these, its value, and the rest of its result."""
     numbers = _numbers("grad", argnums, len(args))
     entry = _Entry("grad", [args[n] for n in numbers], [f"argument {n}" for n in numbers])
     given = list(args)
@@ -289,7 +289,7 @@ def grad(f: Differentiable, argnums: int | Sequence[int] = 0, *, has_aux: bool =
     def call(*args: Any, **kwargs: Any) -> Any:
         entry, out, aux = _called(f, argnums, has_aux, args, kwargs)
         step, one = step_of(out), first_cotangent(out)
-        del out  # nobody asks for the value: what it still waits for need not be kept
+        del out  # the value is not returned: its pending steps need not be kept
         grads = entry.gradients(step, one, aux)
         result = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return (result, aux) if has_aux else result
@@ -307,7 +307,7 @@ def vjp(f: Differentiable, *primals: Any) -> tuple[Any, Function]:
 
 
 def _pulled_back(function: str, f: Differentiable, primals: Sequence[Any]) -> tuple[Any, Function, Way]:
-    """Return what vjp does, and the way from the results to the primals. function: which asks for it."""
+    """Return vjp's results, and the way from f's results to the primals. function: the caller's name."""
     _check_callable(function, f)
     entry = _Entry(function, primals, [f"argument {n}" for n in range(len(primals))])
     with recording(FULL):
@@ -336,7 +336,7 @@ def _pulled_back(function: str, f: Differentiable, primals: Sequence[Any]) -> tu
     return out, pull, way
 
 
-# ---- forward mode, from two reverse ones: the pullback is linear in its cotangent
+# ---- forward mode, by reverse mode twice: the pullback is linear in its cotangent
 
 
 def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
@@ -351,8 +351,8 @@ def jvp(f: Differentiable, primals: Sequence[Any], tangents: Sequence[Any]) -> t
 
 
 def _tangents(function: str, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Tensor]:
-    """Return the tangents, which are to be like the primals. Raises TypeError where either is no tuple and no list, as
-    one array is, ValueError where shapes differ.
+    """Return the tangents' tensors, of the shapes of the primals. Raises TypeError where either is neither tuple nor
+    list, such as a single array, ValueError where shapes differ.
     """
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, (tuple, list)):
@@ -368,7 +368,7 @@ def _tangents(function: str, primals: Sequence[Any], tangents: Sequence[Any]) ->
 
 
 def _pushing(out: Any, pull: Function) -> Function:
-    """Return the transpose of a pullback: from a list of tangents to a tuple of those of the leaves of out."""
+    """Return the transpose of a pullback: from a list of tangents to a tuple of tangents of the leaves of out."""
     leaves, rebuild = flatten(out)
 
     def transposed(*cotangents: Tensor) -> list[Any]:
@@ -411,8 +411,8 @@ def jacobian(f: Differentiable, argnums: int | Sequence[int] = 0) -> Function:
 
 
 def _is_linear(way: Way, leaves: Sequence[Tensor]) -> bool:
-    """Return whether a way back may be taken forward: what users have written may be linear in no cotangent, or ask for
-    its values, and what is computed again may hold such.
+    """Return whether a way back may be transposed: user-defined rules may not be linear in the cotangent, or look at
+    its values, and deferred calls may contain such rules.
     """
     own = any(is_users_own(step.rule) for step in way.order if step.rule is not None)
     again = any(type(step) is not Step and type(step) is not Leaf for step in way.order)
@@ -442,7 +442,7 @@ def _columns(out: Tensor, pull: Function, leaves: Sequence[Tensor]) -> list[Tens
 
 
 def _unit(like: Tensor, place: int) -> Tensor:
-    """Return a one at a place, in C order, and zeros elsewhere."""
+    """Return a tensor of zeros with a one at an index in C order."""
     with recording(OFF):
         flat = xt.zeros(like.size, dtype=like.dtype, device=like.device)
         flat[place] = 1
@@ -520,12 +520,12 @@ def checkpoint(f: Differentiable) -> Function:
 
 
 def _outside(steps: Sequence[Step], first: int) -> list[Step]:
-    """Return the steps made before `first` on which steps made since then depend."""
+    """Return the steps made before `first` on which the given steps, or later ones behind them, depend."""
     return [step for step in walk_back(steps, lambda step: step.serial < first) if step.serial < first]
 
 
 class _Again:
-    """Calls a function again, this time keeping everything: what stands behind a Deferred step."""
+    """Calls a function again for a Deferred step, this time recording and keeping everything."""
 
     def __init__(self, f: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.f = f
@@ -556,7 +556,7 @@ class custom_vjp:  # noqa: N801 - a decorator
         self.f = f
         self.forward: Function | None = None
         self.backward: Function | None = None
-        self.__name__ = "custom_vjp"  # of what has none
+        self.__name__ = "custom_vjp"  # of callables without a name
         update_wrapper(self, f)
 
     def __reduce__(self) -> Any:
@@ -605,7 +605,7 @@ class _Written:
         self.likes = [_like_of(x) for x in args]
 
     def _needed(self) -> Any:
-        """Return what backward needs; computed again where its own derivative is recorded, as it depends on them."""
+        """Return the values for backward; recomputed where its own derivative is recorded, which depends on them."""
         if not is_recording():
             return self.kept.tree()
         assert self.owner.forward is not None

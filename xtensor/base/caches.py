@@ -1,4 +1,4 @@
-"""Bounded caches: dicts in which what was entered first is forgotten first."""
+"""Bounded caches: dicts whose oldest entries are dropped first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def make_room(cache: dict[Any, Any], most: int) -> None:
-    """Forget what is oldest of a dict that holds as many entries as it may, before another one is entered: a quarter.
+    """Drop the oldest quarter of the entries of a dict that has as many as it may, before another one is entered.
 
-    Never all at once: nobody has to wait for everything to be made anew, and memory neither rises and falls nor is torn
-    into what lies between few things that stay.
+    Never all at once: nobody has to wait for everything to be made anew, and memory use neither swings nor is
+    fragmented by a few entries that stay.
     """
     if len(cache) >= most:
-        # a list, at once: other threads enter and forget as well
+        # a list, made at once: other threads add and drop entries, too
         for old in list(islice(cache, len(cache) - most + max(most // 4, 1))):
             cache.pop(old, None)

@@ -1,6 +1,6 @@
-"""What is deprecated: a warning once for each place that uses it, with the version that takes it away and what to use.
+"""Deprecations: a warning once for each place that uses a feature, with the version without it and the replacement.
 
-The policy stands in docs/upgrading.md: what is deprecated stays for two minor versions and goes with the one named.
+The policy is in docs/upgrading.md: a deprecated feature stays for two minor versions and goes with the one named.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _told: set[tuple[str, str, int]] = set()
 
 
 class Deprecation(NamedTuple):
-    """What goes, the version without it, such as "0.4", and what does the same."""
+    """A deprecated feature, the version without it, such as "0.4", and its replacement."""
 
     what: str
     removed: str
@@ -27,7 +27,7 @@ DEPRECATED: dict[str, Deprecation] = {}
 
 
 def deprecate(what: str, removed: str, instead: str) -> Deprecation:
-    """Enter something as deprecated, for `tell` where it is used: a function, an argument, or a value of one."""
+    """Register a function, an argument, or a value of one as deprecated, for `tell` where it is used."""
     return DEPRECATED.setdefault(what, Deprecation(what, removed, instead))
 
 
@@ -39,5 +39,5 @@ def tell(one: Deprecation) -> None:
     place = (one.what, frame.f_code.co_filename, frame.f_lineno)
     if place not in _told:
         text = f"{one.what} is deprecated and will be removed in xtensor {one.removed}: use {one.instead}"
-        warnings.warn(text, DeprecationWarning, stacklevel=depth)  # raises where warnings are errors: told next time
+        warnings.warn(text, DeprecationWarning, stacklevel=depth)  # raises if warnings are errors: warns again
         _told.add(place)

@@ -1,4 +1,4 @@
-"""Data types: every dtype is a real `numpy.dtype`; kinds, promotion, and what they can hold.
+"""Data types: every dtype is a real `numpy.dtype`; kinds, promotion, and limits.
 
 Standard section "Data Types" and "Type Promotion Rules" (2025.12). Where the standard leaves promotion
 undefined (int64 with float64, ...), NumPy's answer is given (NEP 50 for Python scalars).
@@ -45,7 +45,7 @@ uint8 = np.dtype("uint8")
 uint16 = np.dtype("uint16")
 uint32 = np.dtype("uint32")
 uint64 = np.dtype("uint64")
-float16 = np.dtype("float16")  # beyond the standard: named and computed with, and in none of the lists below
+float16 = np.dtype("float16")  # beyond the standard: supported, but in none of the lists below
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
 complex64 = np.dtype("complex64")
@@ -77,7 +77,7 @@ DEFAULTS: dict[str, DType] = {
 
 
 class Category:
-    """What a function accepts: NumPy's kind letters, and the word used in messages, tests and docs.
+    """The dtypes that a function accepts: NumPy's kind letters, and the word used in messages, tests and docs.
 
     The standard's functions take such a category; integers given where floats are asked for are converted,
     as NumPy converts them (`widens`).
@@ -132,7 +132,7 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
 
 
 def is_held(dtype: DType) -> builtins.bool:
-    """Return whether a tensor can have elements that lie in memory as this dtype says."""
+    """Return whether a tensor can have elements of this dtype, in its byte order."""
     held = _HELD.get(dtype)
     return held is dtype or held == dtype
 
@@ -178,7 +178,7 @@ def promote(*dtypes: DType | type) -> DType:
     return np.result_type(*[_WEAK.get(d, d) if type(d) is type else d for d in dtypes])
 
 
-# What stands for Python's scalar types: a boolean is no weaker than an array of booleans.
+# Weak scalars for Python's scalar types: a boolean is no weaker than an array of booleans.
 _WEAK: dict[Any, Any] = {int: 0, float: 0.0, complex: 0j}
 
 

@@ -13,10 +13,10 @@ from numpy.exceptions import AxisError
 
 
 class StrangerError(TypeError):
-    """An operand of a type xtensor knows nothing of; an operator answers it with NotImplemented."""
+    """An operand of a type unknown to xtensor; operators then return NotImplemented."""
 
 
-# What a library function raises for operands that are not for it.
+# The errors of library functions for operands that they refuse.
 REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 
 
@@ -31,7 +31,7 @@ def mismatch(function: str, x1: object, x2: object, why: str) -> str:
 
 
 class UntouchedError(LookupError):
-    """A schedule stopped, at an index outside say, before it did anything that is seen: the function can be called."""
+    """A schedule stopped, as at a bad index, before any visible effect: the function can be called instead."""
 
 
 def prefixed(function: str, error: Exception) -> Exception:

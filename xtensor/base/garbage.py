@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from looking through what is being made to stay."""
+"""Python's garbage collector, switched off while many objects are made that stay."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Leave cyclic garbage uncollected for a moment in which thousands of objects are made that stay.
+    """Leave cyclic garbage uncollected within a block in which thousands of objects are made that stay.
 
-    The collector would go through them again and again, which takes up to half of the time. It is the process's own:
-    where threads do this at once, the first one to end switches it on again for all.
+    The collector would traverse them again and again, which takes up to half of the time. The process has only one:
+    where several threads do this, the first one to end switches it on again for all.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The Python interpreter that xtensor is imported into: which it works in, and which it does not."""
+"""Checks of the Python interpreter: in which ones xtensor works, and in which machine code can read its objects."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-# The places of functions among those that NumPy hands to extensions: part of its binary interface.
+# The indices of functions in NumPy's table for extensions: part of its binary interface.
 _OF_NUMPY = {"PyArray_Scalar": 60, "PyArray_FromScalar": 61, "PyArray_NewFromDescr": 94}
 
 
 def check_interpreter() -> None:
-    """Look where xtensor is being imported.
+    """Check the interpreter in which xtensor is being imported.
 
-    Raises ImportError in a subinterpreter: its threads, its machine code and NumPy belong to the whole process. Warns
-    where Python runs without its global lock, which much here counts on.
+    Raises ImportError in a subinterpreter, as threads, machine code and NumPy belong to the whole process. Warns where
+    Python runs without its global lock, on which much here relies.
     """
     if not _is_main():
         raise ImportError("xtensor: the interpreter must be the main one of its process, got a subinterpreter")
@@ -26,16 +26,16 @@ def check_interpreter() -> None:
 
 
 def has_known_objects() -> bool:
-    """Return whether Python's objects lie in memory as machine code here reads them: CPython's with its global lock."""
+    """Return whether Python objects lie in memory as machine code expects: those of CPython with its global lock."""
     if sys.implementation.name != "cpython":
         return False
-    import sysconfig  # not at import, where nobody asks yet
+    import sysconfig  # not at import, where it is not needed
 
     return not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 def c_function(name: str) -> int:
-    """Return the address of a function of Python's or NumPy's C API; raises AttributeError for what there is not."""
+    """Return the address of a function of Python's or NumPy's C API; raises AttributeError if there is none."""
     import ctypes  # not at import, as above
 
     if name not in _OF_NUMPY:
@@ -50,7 +50,7 @@ def c_function(name: str) -> int:
 
 
 def _is_main() -> bool:
-    """Return whether this is the main interpreter, as far as Python tells."""
+    """Return whether this is the main interpreter; True if Python cannot tell."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
         try:
             module = import_module(name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import gcd, prod
 from operator import index
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from numpy.exceptions import AxisError  # both a ValueError and an IndexError
 
@@ -18,7 +18,7 @@ from .errors import expected
 
 Shape = tuple[int, ...]
 
-# What stands before and after along each axis.
+# Numbers of elements before and after along each axis.
 Pairs = tuple[tuple[int, int], ...]
 
 MAX_NDIM = 64  # NumPy's and CuPy's
@@ -52,7 +52,7 @@ class Layout:
     def size(self) -> int:
         return prod(self.shape)
 
-    # ---- what it looks like
+    # ---- its properties
 
     def extent(self, itemsize: int) -> tuple[int, int]:
         """Return the half-open range of bytes the view touches; (offset, offset) if it has no elements."""
@@ -254,7 +254,7 @@ class Layout:
         return Layout(tuple(shape), tuple(strides), offset)
 
 
-_PLAIN = (slice, int)  # the items of a key that say at once which axis they are for
+_PLAIN = (slice, int)  # the items of a key that stand for exactly one axis
 
 
 def _moving(layout: Layout) -> list[int]:
@@ -290,7 +290,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> Shape:
 
 
 def _packed_strides(shape: Sequence[int], itemsize: int, fastest_first: Iterable[int]) -> Shape:
-    """Return the strides of a packed array whose axes lie in that order; those left out get 0."""
+    """Return the strides of a packed array with its axes in this order; axes left out get 0."""
     strides = [0] * len(shape)
     step = itemsize
     for axis in fastest_first:
@@ -312,7 +312,7 @@ def dense_like(layout: Layout, itemsize: int) -> Layout:
 
 
 def keep_order(shape: Shape, itemsize: int, operands: Sequence[Shape], axes: Sequence[int] = ()) -> Shape:
-    """Return the strides of a new packed array for what is computed from operands with these strides over `shape`.
+    """Return the strides of a new packed array for a result of operands with these strides over `shape`.
 
     The axes keep the operands' order in memory where they agree about it, else C order wins: NumPy's order="K", the
     rule of its iterator. axes: those that a reduction removes; they get stride 0.
@@ -322,7 +322,7 @@ def keep_order(shape: Shape, itemsize: int, operands: Sequence[Shape], axes: Seq
 
 
 def _memory_order(ndim: int, operands: Sequence[Shape]) -> list[int]:
-    """Return the axes, fastest first: an insertion sort that leaves the C order where strides say nothing else."""
+    """Return the axes, fastest first: an insertion sort that keeps C order where strides do not decide."""
     order: list[int] = []
     for axis in reversed(range(ndim)):
         place = len(order)
@@ -338,7 +338,7 @@ def _memory_order(ndim: int, operands: Sequence[Shape]) -> list[int]:
 
 
 def _is_faster(axis: int, other: int, operands: Sequence[Shape]) -> bool | None:
-    """Return whether an axis moves in smaller steps than another one; None if no operand moves along both."""
+    """Return whether an axis has smaller strides than another one; None if no operand has strides along both."""
     verdict: bool | None = None
     for strides in operands:
         if strides[axis] and strides[other]:
@@ -356,7 +356,7 @@ def strides_over(layout: Layout, shape: Shape) -> Shape:
 
 
 def product_strides(shape: Shape, itemsize: int, first: Layout, second: Layout) -> Shape:
-    """Return the strides of a matrix product of such operands: matrices in C order, other axes in the operands'."""
+    """Return the strides of a matrix product: matrices in C order, other axes in the operands' order."""
     core = (len(first.shape) > 1) + (len(second.shape) > 1)
     lead = shape[: len(shape) - core]
     stacks = [Layout(one.shape[:-2], one.strides[:-2]) for one in (first, second)]
@@ -364,7 +364,7 @@ def product_strides(shape: Shape, itemsize: int, first: Layout, second: Layout) 
 
 
 def strides_reduced(layout: Layout, shape: Shape, axes: Sequence[int]) -> Shape:
-    """Return strides of a reduction's result over the shape that is reduced: 0 along these axes."""
+    """Return the strides of a reduction's result over the operand's shape: 0 along the reduced axes."""
     return strides_over(layout if len(layout.shape) == len(shape) else layout.insert(axes), shape)
 
 
@@ -397,9 +397,8 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     """
     if type(shape) is int and 0 <= shape < 1 << 60:
         return (shape,)
-    if type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_shape(shape):
-        plain: Shape = shape
-        return plain
+    if _is_plain(shape):
+        return shape
     try:
         is_many = hasattr(shape, "__iter__") and getattr(shape, "ndim", 1) != 0
         given = tuple(cast(Any, shape)) if is_many else (shape,)
@@ -415,8 +414,13 @@ def as_shape(shape: Any, function: str, argument: str = "shape") -> Shape:
     return lengths
 
 
-# The type of every item of what the standard calls a shape.
+# The types of the items of a shape in the standard.
 INT = frozenset((int,))
+
+
+def _is_plain(shape: Any) -> TypeGuard[Shape]:
+    """Return whether an argument is a shape as in the standard."""
+    return type(shape) is tuple and INT.issuperset(map(type, shape)) and _is_shape(shape)
 
 
 @lru_cache(maxsize=4096)  # a program has few shapes
@@ -481,7 +485,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def overlap(lengths: Shape, reach: Sequence[tuple[int, int]]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return which places of parts that reach from one position to behind another lie inside, and what lies there."""
+    """Return the slices of a part, which may reach beyond an array, that lie inside, and the array's slices there."""
     target, source = [], []
     for length, (start, stop) in zip(lengths, reach, strict=True):
         first = max(start, 0)

@@ -1,4 +1,4 @@
-"""The machine this process runs on: its memory, and what control groups allow of it."""
+"""The machine this process runs on: its memory, and the limits of control groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from os.path import join
 _CGROUPS = "/sys/fs/cgroup"
 _OWN_CGROUPS = "/proc/self/cgroup"
 _MEMORY_FACTS = "/proc/meminfo"
-_UNKNOWN_MEMORY = 1 << 32  # what a machine is taken to have that does not tell
+_UNKNOWN_MEMORY = 1 << 32  # assumed where the machine does not tell
 
 
 def memory_limit() -> int:
@@ -26,7 +26,7 @@ def memory_limit() -> int:
 def free_memory() -> int:
     """Return the bytes that this process can still take: the machine's, or a control group's where that is less.
 
-    What the system keeps of files that nobody reads counts as free: it is let go of when memory is asked for.
+    Cached pages of files that nobody reads count as free: the system drops them when memory is needed.
     """
     free = [_available_memory()]
     for folder in cgroup_folders("memory"):
@@ -68,7 +68,7 @@ def cgroup_folders(controller: str) -> Iterator[str]:
 
 
 def cgroup_value(*path: str) -> str:
-    """Return what stands in a file of the system, nothing where it does not exist."""
+    """Return the contents of a system file, "" where it does not exist."""
     try:
         with open(join(*path), encoding="ascii") as file:
             return file.read().strip()
@@ -77,7 +77,7 @@ def cgroup_value(*path: str) -> str:
 
 
 def size_text(nbytes: float) -> str:
-    """Return a number of bytes as people write it."""
+    """Return a number of bytes in readable form."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"

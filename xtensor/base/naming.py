@@ -1,4 +1,4 @@
-"""Whether a pickle speaks of what decorates a function by its name, or of what it was made of."""
+"""Whether a pickle refers to a decorated function by its name, or contains the parts it was made of."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def pickled_name(decorated: Any) -> str | None:
-    """Return the name by which whoever reads a pickle finds something, as it does functions; None for what is not found
-    so. The method `__reduce__` of what is decorated asks this.
+    """Return the name by which the reader of a pickle finds an object, as it finds functions; None if it cannot. Called
+    by the method `__reduce__` of decorated functions.
 
-    A reader of cloudpickle's, in another process, does not have the writer's `__main__`, so that functions of a script,
-    which joblib, Dask and Ray send there, go by value. The standard's pickles have no other way than names.
+    A reader of cloudpickle's pickles, in another process, does not have the writer's `__main__`, so functions of a
+    script, which joblib, Dask and Ray send there, go by value. Standard pickles can only use names.
     """
     module, name = getattr(decorated, "__module__", None), getattr(decorated, "__qualname__", "")
     found: Any = sys.modules.get(module or "")
@@ -21,6 +21,6 @@ def pickled_name(decorated: Any) -> str | None:
 
 
 def _is_by_value() -> bool:
-    """Return whether it is cloudpickle that asks, or the copy of it that another library has."""
-    writer = sys._getframe(3).f_globals.get("__name__", "")  # who has called `__reduce__`, which has asked for the name
+    """Return whether the pickle is written by cloudpickle, or by the copy of it in another library."""
+    writer = sys._getframe(3).f_globals.get("__name__", "")  # the caller of `__reduce__`, which has called pickled_name
     return "cloudpickle" in writer.split(".")

@@ -111,7 +111,7 @@ def _checked(given: Settings) -> Settings:
     return _made_reproducible(given) if given.reproducible else given
 
 
-# Settings that were checked before, by values and types. Equal settings are one object, which is compared in no time.
+# Settings that were checked before, by values and types. Equal settings are one object, to be compared by identity.
 _KNOWN: dict[tuple[Any, ...], Settings] = {}
 
 
@@ -120,7 +120,7 @@ def _known(given: Settings) -> Settings:
     key = *given, *map(type, given)  # as 1 is True
     try:
         found = _KNOWN.get(key)
-    except TypeError:  # of what is no value of any setting
+    except TypeError:  # a value that no setting can take
         return _checked(given)
     if found is None:
         found = _checked(given)
@@ -138,20 +138,19 @@ def _made_reproducible(given: Settings) -> Settings:
     return given._replace(**_REPRODUCIBLE)
 
 
-# The reasons, in any thread, for calls not to go the thin way, straight to NumPy: options that record every call,
-# functions that are watched, memory that is trusted for a moment, histories of writes. They are numbers before a 0:
-# the first one is looked at, which is 0 where there is none. One is that the environment has not been asked yet.
+# The reasons, in any thread, for calls not to take the fast path, straight to NumPy: options that record every call,
+# watched functions, memory that is trusted for a moment, histories of writes. They are numbers before a final 0, so
+# that a look at the first tells whether there is any. One is that the environment was not read yet.
 _NOT_ASKED = 1
 thin_closed = [_NOT_ASKED, 0]
 
-# 1 as soon as NumPy's own functions have been asked, anywhere in this process, to make arrays of tensors: contexts keep
-# that for as long as they live.
+# 1 as soon as any settings in this process ask for numpy="convert", which contexts may keep for as long as they live.
 converting = [0]
 
-# Whether anything in this process has required a gradient yet: until then nobody looks for steps.
+# Whether anything in this process has required a gradient yet: before, nobody looks for steps.
 active = [False]
 
-# Held while the environment is asked, and while counts change.
+# Held while the environment is read, and while counts change.
 counting = fork_safe_lock()
 
 in_force: ContextVar[Settings | None] = ContextVar("xtensor_settings", default=None)
@@ -223,7 +222,7 @@ def irreproducible(why: str) -> NotImplementedError:
 
 
 class Closing:
-    """A reason why calls must not take the thin way, from its creation until `end` is called or it is garbage
+    """A reason why calls must not take the fast path, from its creation until `end` is called or it is garbage
     collected; an interrupt may prevent the call of `end`.
     """
 
@@ -233,15 +232,15 @@ class Closing:
         thin_closed.insert(0, id(self))
 
     def end(self) -> None:
-        """Allow the thin way again, as far as this reason is concerned."""
-        with suppress(ValueError):  # it has ended before
+        """Withdraw this reason."""
+        with suppress(ValueError):  # withdrawn before
             thin_closed.remove(id(self))
 
     __del__ = end
 
 
 def step_by_step(function: Callable[..., Any], *args: Any, **params: Any) -> Any:
-    """Call a composition with the thin way closed, so that all its large steps are recorded, including cheap ones."""
+    """Call a composition with the fast path closed, so that all its large steps are recorded, including cheap ones."""
     closing = Closing()
     try:
         return function(*args, **params)

@@ -1,7 +1,7 @@
-"""Noting work: what was computed, by what, how long it took and how many bytes it moved, for whoever profiles.
+"""Notes of work for profilers: what was computed, by what, how long it took and how many bytes it moved.
 
-What computes, or waits, asks whether there are `observers`, which is nearly never so, and only then goes through
-`noted` or `noting`: an instruction of a schedule, a function of a library, the preparing of a schedule, a wait.
+Instructions of schedules, library functions, the preparation of schedules, and waits are noted by `noted` or `noting`,
+but only while there are `observers`, which is rare.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple
 
-# What an entry is of.
+# The kinds of entries.
 KERNEL, LIBRARY, PREPARE, WAIT = "kernel", "library", "prepare", "wait"
 
 # The folder of the package, to tell its own functions from those of users.
@@ -24,10 +24,10 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 class Entry(NamedTuple):
     """One piece of work, or one wait.
 
-    kind: "kernel", "library", "prepare" or "wait". by: the engine or the library. names: what was computed; of machine
-    code that runs several kernels in one call, all of them. nbytes: read and written. began: seconds, of
-    `time.perf_counter`. thread: its identifier. line: the line of a user's that asked for it. failure: the name of the
-    exception that it ended in, "" if it went well.
+    kind: "kernel", "library", "prepare" or "wait". by: the engine or the library. names: what was computed; all kernels
+    of machine code that runs several in one call. nbytes: read and written. began: seconds, of `time.perf_counter`.
+    thread: its identifier. line: the user's line that asked for it. failure: the name of the exception that it ended
+    in, "" if it went well.
     """
 
     kind: str
@@ -47,12 +47,12 @@ class Entry(NamedTuple):
         return self.names[0] if count == 1 else f"{count} kernels in one call: {'; '.join(self.names)}"
 
 
-# Who is told of every entry.
+# Functions that are called with every entry.
 observers: list[Callable[[Entry], None]] = []
 
 
 class _Here(threading.local):
-    """Whether this thread is inside something that is noted."""
+    """Whether this thread is inside a noted block."""
 
     inside = False
 
@@ -61,9 +61,9 @@ _here = _Here()
 
 
 class noted:  # noqa: N801 - reads as an adverb at the call
-    """A block that is one entry, with all that is computed inside it.
+    """A block that is one entry, including everything computed inside it.
 
-    moved: the bytes, or what tells them when the block has ended.
+    moved: the bytes, or a function that returns them after the block has ended.
     """
 
     def __init__(self, kind: str, by: str, names: tuple[str, ...], moved: int | Callable[[], int] = 0) -> None:
@@ -88,7 +88,7 @@ class noted:  # noqa: N801 - reads as an adverb at the call
 
 
 def noting(call: Callable[..., Any], backend: Any, name: str) -> Callable[..., Any]:
-    """Return a function that calls a backend's library and notes that: it reads its arguments, writes its results."""
+    """Return a function that calls a backend's library and notes that, with the bytes of its arguments and results."""
 
     def noting_call(*args: Any, **params: Any) -> Any:
         found: list[Any] = []
@@ -105,7 +105,7 @@ def noting(call: Callable[..., Any], backend: Any, name: str) -> Callable[..., A
 
 
 def users_line() -> str:
-    """Return which line of a user's is being run: its file and number, and the function that it stands in."""
+    """Return the user's line that is being run: its file, its number, and its function."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((PACKAGE, contextlib.__file__)):
         frame = frame.f_back  # type: ignore[assignment]

@@ -3,8 +3,8 @@
 A worker sleeps on a lock, whose release wakes it as cheaply as anything measured. Microseconds that two tasks of 110 us
 take beyond one, on two cores of a virtual machine: locks 45, SimpleQueue 45, Condition 43, ThreadPoolExecutor 48; after
 half a millisecond of sleep 120 to 130 for each of them, as both tasks land on one core, and 37 with the worker kept off
-the caller's. Looking again and again before sleeping gained nothing: who looks holds the interpreter's lock. The caller
-takes the tasks that no worker has begun, so it never waits for one to wake up, and tiny tasks cost 3 us.
+the caller's. Polling before sleeping gained nothing, as a polling thread holds the interpreter's lock. The caller takes
+the tasks that no worker has begun, so it never waits for one to wake up, and tiny tasks cost 3 us.
 
 Calls of machine code are shared through mailboxes, `share(...)`. Workers that took part a moment ago go on watching
 theirs, in machine code and without the interpreter's lock (codegen/cpu/mailbox.py), before they sleep; others are
@@ -39,11 +39,11 @@ from .options import settings
 Task = Callable[[], None]
 T = TypeVar("T")
 
-# Words of a mailbox besides the first, which is its state; what different threads write lies in different cache lines.
+# Words of a mailbox besides the first, which is its state. Different threads write to different cache lines.
 LIMIT, CALL, MISSED, REST, HELD, NAPPING = 8, 16, 24, 32, 40, 48
 WATCHING = 1
 
-# Seconds that a worker watches its mailbox after it has taken part, and the calls for which it does not after a miss.
+# Seconds that a worker watches its mailbox after it has taken part, and calls without watching after a miss.
 WATCH_SECONDS, DISTRUST = 200e-6, 10
 
 # Seconds of work that are worth sharing with a worker that must be woken (some 45 us), and with one that watches.
@@ -51,8 +51,8 @@ WAKE_PAYS, SHARE_PAYS = 120e-6, 15e-6
 
 
 class Machinery(NamedTuple):
-    """Machine code for mailboxes. watch: a worker's loop, of its mailbox. rest, nap: addresses of functions that let
-    other threads run, and that sleep for so many microseconds, or 0.
+    """Machine code for mailboxes. watch: a worker's loop on its mailbox. rest, nap: addresses of functions that let
+    other threads run, and that sleep for some microseconds, or 0.
     """
 
     watch: Any
@@ -61,9 +61,9 @@ class Machinery(NamedTuple):
 
 
 class _Here(threading.local):
-    """What holds for one thread."""
+    """The state of one thread."""
 
-    working = False  # it runs a task, so what it calls runs on this thread alone
+    working = False  # inside a task, whose calls run on this thread alone
 
 
 _here = _Here()
@@ -73,12 +73,12 @@ _here = _Here()
 
 
 def inside_task() -> bool:
-    """Return whether this thread is running a task, for a caller who waits until it is done."""
+    """Return whether this thread is running a task, whose caller waits for it."""
     return _here.working
 
 
 def count() -> int:
-    """Return how many threads a computation may use here.
+    """Return the number of threads that a computation may use here.
 
     The setting `threads` decides (`XTENSOR_NUM_THREADS`, `xt.options(threads=...)`); where it is unset, the processors
     this process may use. Inside a task it is 1.
@@ -89,9 +89,9 @@ def count() -> int:
 
 
 def worth(seconds: float) -> int:
-    """Return how many threads work in machine code is worth that takes one thread so many seconds.
+    """Return how many threads pay for work in machine code that takes one thread so many seconds.
 
-    Little work is shared with workers that watch their mailboxes. They come to where calls of it follow each other.
+    Little work is shared only with workers that watch their mailboxes, which they do once such calls are frequent.
     """
     if seconds <= SHARE_PAYS:
         return 1
@@ -101,7 +101,7 @@ def worth(seconds: float) -> int:
 
 @cache
 def _processors() -> int:
-    """Return what affinity, the control group and OMP_NUM_THREADS leave; 1 in a process that another one feeds."""
+    """Return how many processors affinity, control groups and OMP_NUM_THREADS allow; 1 in a multiprocessing child."""
     if _is_child():
         return 1
     limits = [os.cpu_count() or 1, *_affinity(), *_quotas(), *_openmp()]
@@ -109,7 +109,7 @@ def _processors() -> int:
 
 
 def _is_child() -> bool:
-    """Tell whether multiprocessing started this process (and so joblib, loky, dask): its siblings fill the machine."""
+    """Return whether multiprocessing started this process (joblib, loky, dask do so): its siblings fill the machine."""
     process = sys.modules.get("multiprocessing.process")
     return process is not None and process.parent_process() is not None
 
@@ -140,7 +140,7 @@ def _openmp() -> list[int]:
 
 
 class _Job:
-    """The tasks of one call that nobody has begun, and who is at work on the others."""
+    """The tasks of one call that nobody has begun, and the workers that are active on the others."""
 
     __slots__ = ("active", "done", "failures", "team", "waiting")
 
@@ -153,7 +153,7 @@ class _Job:
         self.done.acquire()
 
     def work(self) -> None:
-        """Run tasks until none is waiting; what they raise is kept."""
+        """Run tasks until none is waiting; their errors are kept."""
         while True:
             try:
                 number, task = self.waiting.popleft()
@@ -168,24 +168,24 @@ class _Job:
             self.fail(number, error)
 
     def fail(self, number: int, error: BaseException) -> None:
-        """Keep what a task raised. After an interrupt nothing new is begun."""
+        """Keep the error of a task. After an interrupt no further task is begun."""
         self.failures.append((number, error))
         if not isinstance(error, Exception):
             self.waiting.clear()
 
     def help(self, worker: Any) -> None:
-        """Work as one of several, and tell the caller when nobody is at work any more."""
-        self.active.add(worker)  # before a task is taken: none may be under way unseen
+        """Work as one of several, and signal the caller when nobody is active any more."""
+        self.active.add(worker)  # before a task is taken, so that none runs unnoticed
         self.work()
         self.active.discard(worker)
         if not self.active:
-            with suppress(RuntimeError):  # two that leave at once both tell it
+            with suppress(RuntimeError):  # two that leave at once both signal it
                 self.done.release()
 
     def wait(self) -> None:
-        """Return when nobody is at work; an interrupt is kept for later.
+        """Wait until nobody is active; an interrupt is kept for later.
 
-        In a child that a task forked the others are not there.
+        A child that a task forked lacks the other threads.
         """
         while self.active and self.team is _team:
             try:
@@ -196,7 +196,7 @@ class _Job:
             self.fail(-1, RuntimeError("run: the process was forked inside a task, and the child lacks the others"))
 
     def finish(self) -> None:
-        """Raise what the first of the failed tasks raised; an interrupt comes before all."""
+        """Raise the error of the first failed task; an interrupt comes before all."""
         if self.failures:
             failure = min(self.failures, key=lambda failed: (isinstance(failed[1], Exception), failed[0]))[1]
             self.failures.clear()  # its traceback leads here: a circle would keep the tasks' arrays alive
@@ -226,16 +226,16 @@ class _Worker:
         self.call()
 
     def call(self) -> None:
-        """Wake the thread, wherever it is."""
+        """Wake the thread, on whatever processor."""
         if self.wake.locked():  # else it has yet to wake up for an earlier job, and will find this one
             self.wake.release()
         self.box.words[LIMIT] = 0
 
     def avoid(self, processor: int) -> None:
-        """Keep the thread off a processor: the caller's.
+        """Keep the thread off a processor, the caller's.
 
-        Linux in a virtual machine takes a sleeping processor for a taken one and puts the two who should share the
-        work onto one: the second would begin when the first has finished.
+        Linux in a virtual machine takes a sleeping processor for a busy one and puts both threads onto one: the second
+        would begin when the first has finished.
         """
         self.avoids = processor
         allowed = os.sched_getaffinity(0)
@@ -251,16 +251,16 @@ class _Worker:
                 self._watch()
             else:
                 job.help(self)
-            del job  # it holds what its tasks hold
+            del job  # it keeps the arrays of its tasks alive
 
     def _watch(self) -> None:
-        """Take part in shared machine code: in what was left, and until none has come for a while or somebody calls."""
+        """Take part in shared machine code until none has come for a while, or somebody wakes this thread."""
         machinery = _attached[0]
         if machinery is not None:
             words = self.box.words
             words[REST] = machinery.rest
             words[LIMIT] = _looks(machinery.watch.address) if self.box.trusted() else 1
-            if self.wake.locked() and not _leaving:  # who calls from now on finds the limit set, and sets it to 0
+            if self.wake.locked() and not _leaving:  # a call from now on finds the limit set, and sets it to 0
                 _loop(machinery.watch.address)(self.box.address)
 
 
@@ -269,7 +269,7 @@ _PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANON} if hasatt
 
 
 class _Mailbox:
-    """A mailbox, and whether watching it pays. Its memory is never freed: a daemon thread may outlive everything."""
+    """A mailbox, and whether watching it pays. Its memory is never freed, as a daemon thread may outlive everything."""
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, mmap.PAGESIZE, **_PRIVATE)
@@ -280,15 +280,15 @@ class _Mailbox:
         self._missed = self._distrust = 0
 
     def watched(self) -> bool:
-        """Return whether the worker is there, to be posted to."""
+        """Return whether the worker is watching, so that work can be posted to it."""
         return self.words[0] == WATCHING
 
     def trusted(self) -> bool:
-        """Return whether machine code is shared here, and the worker was not found without a processor lately."""
+        """Return whether machine code is shared here, and the worker did not lack a processor lately."""
         return self.wanted and not self._distrust
 
     def reckon(self) -> None:
-        """Learn, after a call, whether a worker that watches came: it does not where others want its processor."""
+        """Note, after a call, whether a watching worker took part: it does not if others want its processor."""
         missed = self.words[MISSED]
         if missed != self._missed:
             self._missed, self._distrust = missed, DISTRUST
@@ -297,13 +297,13 @@ class _Mailbox:
             self._forgive()
 
     def refuse(self, wanted: bool) -> None:
-        """Note that the worker was asked for while it was away. wanted: whether it may watch, the next time."""
+        """Note that the worker was needed while it was not watching. wanted: whether it may watch next time."""
         self.wanted = wanted
         self._forgive()
 
     def _forgive(self) -> None:
-        """Trust the worker sooner; one that is there then watches as long as others again, which it would not learn on
-        its own: between calls that follow each other closely it naps, and never leaves.
+        """Reduce the distrust in the worker. One that is watching gets the usual limit back here: between calls in
+        close succession it only naps, and never leaves to read a new one.
         """
         self._distrust = max(self._distrust - 1, 0)
         machinery = _attached[0]
@@ -317,15 +317,15 @@ _leaving: list[bool] = []
 
 
 def provide(make: Callable[[], Machinery]) -> None:
-    """Tell how machine code for mailboxes is made; that is done when it is first needed."""
+    """Set the function that makes machine code for mailboxes, called when that is first needed."""
     _makers[:] = [make]
 
 
 def _attach() -> None:
-    """Have workers watch for machine code from now on, until the interpreter ends; the team must be taken."""
+    """Have workers watch for machine code from now on, until the interpreter ends; the caller must hold the team."""
     if _makers:
         make = _makers.pop()
-        with suppress(RuntimeError, OSError):  # it cannot be made: workers are woken, as for any task
+        with suppress(RuntimeError, OSError):  # it cannot be made: workers are woken as for any task
             _attached[0] = make()
             atexit.register(_leave)
 
@@ -349,7 +349,7 @@ def _loop(address: int) -> Any:
 
 @cache
 def _looks(address: int) -> int:
-    """Return how often a worker looks into its mailbox in the time it watches; an interruption only lessens it."""
+    """Return how often a worker looks into its mailbox in the time that it watches; an interruption only reduces it."""
     box, loop, found = _Mailbox(), _loop(address), 1
     for _ in range(3):
         box.words[LIMIT] = 1000
@@ -360,7 +360,7 @@ def _looks(address: int) -> int:
 
 
 class _Team:
-    """The workers of this process; one call at a time has them."""
+    """The workers of this process; one call at a time holds them."""
 
     def __init__(self) -> None:
         self.taken = threading.RLock()
@@ -376,7 +376,7 @@ class _Team:
         return self._workers[:number]
 
     def attends(self, number: int) -> bool:
-        """Return whether so many workers watch their mailboxes; wake them where that was asked a moment ago."""
+        """Return whether so many workers watch their mailboxes; wake them if this is asked twice within a moment."""
         found = [worker for worker in self._workers[:number] if worker.box.watched()]
         if len(found) == number:
             return True
@@ -387,7 +387,7 @@ class _Team:
         return False
 
     def _summon(self, number: int) -> None:
-        """Have workers watch their mailboxes, unless they are there or could lack a processor."""
+        """Have workers watch their mailboxes, except those that do already or may lack a processor."""
         _attach()
         processor = _getcpu()()
         for worker in self.workers(number):
@@ -437,7 +437,7 @@ def share(threads: int, call: Callable[[int, list[int]], None]) -> bool:
 
 
 def _post(threads: int, call: Callable[[int, list[int]], None]) -> bool:
-    """Have machine code share its work, if there are enough workers; the team is taken."""
+    """Have machine code share its work, if there are enough workers; the caller holds the team."""
     if _makers:
         _attach()
     machinery = _attached[0]
@@ -446,7 +446,7 @@ def _post(threads: int, call: Callable[[int, list[int]], None]) -> bool:
         return False
     try:
         for box in boxes:
-            box.words[HELD] = machinery.nap  # what one thread does between two calls may take long
+            box.words[HELD] = machinery.nap  # work of one thread between two calls may take long
         call(machinery.rest, [box.address for box in boxes])
     finally:
         for box in boxes:
@@ -457,10 +457,10 @@ def _post(threads: int, call: Callable[[int, list[int]], None]) -> bool:
 
 
 def run(tasks: Sequence[Task]) -> None:
-    """Run every task and return when all are done; then raise what the first of those that failed raised.
+    """Run every task and return when all are done; then raise the error of the first that failed.
 
     The first task runs on the calling thread, the others there or on workers, in any order: none may wait for another.
-    Inside a task, and while another thread has the workers, all run on the calling thread.
+    Inside a task, and while another thread holds the workers, all run on the calling thread.
     """
     helpers = min(len(tasks), count()) - 1
     if helpers <= 0 or not holding(_team.taken, partial(_share, tasks, helpers)):
@@ -470,7 +470,7 @@ def run(tasks: Sequence[Task]) -> None:
 
 
 def _share(tasks: Sequence[Task], helpers: int) -> bool:
-    """Do tasks together with workers; the team is taken."""
+    """Do tasks together with workers; the caller holds the team."""
     job, workers = _Job(tasks), _team.workers(helpers)
     _here.working = True
     try:
@@ -481,7 +481,7 @@ def _share(tasks: Sequence[Task], helpers: int) -> bool:
         try:
             job.wait()
         finally:
-            job.wait()  # should an interrupt have hit between the lines of the first: the memory may not be freed yet
+            job.wait()  # again if an interrupt hit inside the first: workers may still use the memory
             _here.working = False
             for worker in workers:
                 worker.job = None
@@ -490,7 +490,7 @@ def _share(tasks: Sequence[Task], helpers: int) -> bool:
 
 
 def _lead(job: _Job, workers: list[_Worker]) -> None:
-    """Wake the workers, run the first task, and then what no worker has begun."""
+    """Wake the workers, run the first task, and then the tasks that no worker has begun."""
     number, first = job.waiting.popleft()
     processor = _getcpu()()
     for worker in workers:
@@ -500,12 +500,12 @@ def _lead(job: _Job, workers: list[_Worker]) -> None:
 
 
 def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
-    """Return what a task returns that no interrupt (Ctrl-C) may hit: the main thread, which is the one that hears of
-    them, has another thread do it. An interrupt comes when it is done.
+    """Return the result of a task that no interrupt (Ctrl-C) may hit: the main thread, the only one to receive them,
+    has another thread run it. An interrupt takes effect when it is done.
 
-    For libraries that an interrupt between two of their lines would leave with a lock shut. afterwards: what that
-    thread does next, while the caller goes on. In the middle of an import, where a signal handler may come, the task is
-    done here: another thread would wait for the import's lock, and this one for that thread.
+    For libraries that an interrupt between two of their lines would leave with a locked lock. afterwards: run next by
+    that thread, while the caller goes on. In the middle of an import, as in a signal handler, the task is run here:
+    another thread would wait for the import lock, and this one for that thread.
     """
     if _here.working or threading.current_thread() is not threading.main_thread() or _is_importing():
         return _in_turn(task, afterwards)
@@ -528,7 +528,7 @@ def aside(task: Callable[[], T], afterwards: Task = lambda: None) -> T:
 
 
 def _is_importing() -> bool:
-    """Return whether a module is being imported here, or an interrupt has left the lock of imports shut."""
+    """Return whether a module is being imported here, or an interrupt has left the import lock locked."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
@@ -543,7 +543,7 @@ def _in_turn(task: Callable[[], T], afterwards: Task) -> T:
 
 @cache
 def _getcpu() -> Callable[[], int]:
-    """Return the C library's sched_getcpu, or what says -1 where there is none."""
+    """Return the C library's sched_getcpu, or a function that returns -1 where there is none."""
     try:
         return ctypes.PyDLL(None).sched_getcpu if hasattr(os, "sched_setaffinity") else lambda: -1
     except (OSError, AttributeError):
@@ -551,7 +551,7 @@ def _getcpu() -> Callable[[], int]:
 
 
 def _after_fork() -> None:
-    """Start anew in a child: the threads of its parent are not there, and its limits may be others."""
+    """Start anew in a child: it lacks the threads of its parent, and its limits may differ."""
     global _team
     _team = _Team()
     _here.working = False

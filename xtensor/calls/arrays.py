@@ -1,7 +1,7 @@
-"""NumPy arrays that a captured function finds by its names: constants as long as their contents are the same.
+"""NumPy arrays that a captured function finds by name: constants as long as their contents stay the same.
 
-Nobody sees what NumPy makes of an array, so what it holds tells calls apart: the contents themselves of a small one, of
-a larger one the number of the copy that they equal.
+NumPy's operations on an array cannot be observed, so its contents are part of a call's signature: the bytes of a small
+array, and for a larger one the number of the stored copy that equals it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 from ..devices.cpu import bits_of
 
-# Bytes up to which the contents are part of a signature; up to which those of one array, and of all that a call finds,
-# are compared, which costs less than plain calls; and of all copies that a function has.
+# Limits in bytes: of contents that are part of a signature; of one array, and of all arrays that a call finds, that are
+# compared with copies, which costs less than plain calls; and of all copies of a function.
 MOST_IN_SIGNATURE, MOST_COMPARED, MOST_FOUND, MOST_COPIED = 1024, 1 << 20, 1 << 22, 1 << 24
 
-# Kinds of contents that one array may have, and further ones before those that came first make room for others.
+# Different contents that one array may have, and how many misses evict the oldest of them.
 MOST_CONTENTS, UNCOPIED = 4, 4
 
 
 class Snapshot(NamedTuple):
-    """What an array held when it was looked at, as bytes or as integers; key: what tells that from others."""
+    """The contents of an array when it was looked at, as bytes or as integers; key: distinguishes them from others."""
 
     array: Any
     held: Any
@@ -28,24 +28,24 @@ class Snapshot(NamedTuple):
 
     @property
     def is_so_still(self) -> bool:
-        """Whether the array holds the same now."""
+        """Whether the array has the same contents now."""
         if type(self.held) is bytes:
             return bool(self.array.tobytes() == self.held)
         return bool((bits_of(self.array) == self.held).all())
 
 
 class Copies:
-    """What the arrays that a function finds held when it was captured."""
+    """Copies of the arrays that a function finds, made when it was captured."""
 
     def __init__(self) -> None:
-        self._copies: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}  # those used last come last
-        self._numbers = count()  # of which threads that come at once get different ones
+        self._copies: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}  # in order of last use
+        self._numbers = count()  # next() is atomic: concurrent threads get different numbers
         self._missed = 0
 
     def snapshot(self, order: int, x: Any) -> Snapshot | None:
-        """Return what an array holds; None where that changes too often, or is too large.
+        """Return a snapshot of an array; None where its contents change too often, or are too large.
 
-        order: of the array among those of a call.
+        order: the position of the array among those of a call.
         """
         kind = (x.dtype, x.shape, x.strides, x.flags.writeable)
         if x.nbytes <= MOST_IN_SIGNATURE:
@@ -70,7 +70,7 @@ class Copies:
         return Snapshot(x, copy, (*kind, number))
 
     def _make_room(self) -> None:
-        """Let go of the copies that were used longest ago where there are too many."""
+        """Drop the least recently used copies if all take too many bytes."""
         kept = 0
         for place, copies in reversed(list(self._copies.items())):
             kept += sum([copy.nbytes for _, copy in copies])

@@ -1,9 +1,9 @@
-"""The tape of a function that was called for one row, made that of all rows (batching.py).
+"""The tape of a function that was called for one row, turned into the tape of all rows (batching.py).
 
-Every step of the one row that depends on the row becomes one of all rows. Rules of elementwise functions, reductions,
-views and products of matrices hold with the rows in front, where axes are moved by one; any other rule is applied to
-each row, which is a function that is mapped over rows itself. What is the same for every row stays on the tape as it
-is, and gets the sum of what the rows send back.
+Every step that depends on the row becomes one step of all rows. Rules of elementwise functions, reductions, views and
+matrix products also hold with the row axis in front, once their axes are moved by one; any other rule is applied to
+each row, and is itself mapped over rows. A step that is the same for every row stays on the tape as it is, and gets the
+sum of the rows' cotangents.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _X = (("x", None),)
 
 
 class StayApartError(Exception):
-    """Rows are to be computed one by one."""
+    """Rows have to be computed one by one."""
 
 
 def kept_below(ends: Iterable[Step], first: int) -> Iterator[Tensor]:
-    """Yield the tensors that were kept by steps since a place in time."""
+    """Yield the tensors kept by the steps that were recorded from a serial number on."""
     for step in walk_back(ends, lambda step: step.serial < first):
         if step.serial >= first:
             yield from [one.tensor(None) for one in _kept_in((step.given or {}).values())]
@@ -42,9 +42,9 @@ def _kept_in(values: Iterable[Any]) -> Iterator[Kept]:
 
 
 class Tape:
-    """The steps of all rows, by those of one. first: the place in time at which the one row's steps begin. value_of:
-    returns what a saved value is of all rows, or of one, and whether of all; over_rows: maps a function;
-    is_bare: whether steps have kept nothing, as they only say who depends on whom.
+    """The steps of all rows, by the steps of one. first: the serial number at which the one row's steps begin.
+    value_of: returns a saved value and whether it is that of all rows, or of one; over_rows: maps a function over rows;
+    is_bare: whether steps have kept nothing, as they only record dependencies.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Tape:
         self._views: dict[tuple[str, Step, Shape], Step] = {}
 
     def enter(self, one: Step | None, whole: Step | None) -> None:
-        """Enter an argument's step for one row and for all."""
+        """Map an argument's step of one row to its step of all rows."""
         if one is not None and whole is not None:
             self._wholes[one] = whole
 
     def take(self, ends: Iterable[Step]) -> None:
-        """Make the steps that ends of one row depend on those of all rows; raises StayApartError."""
+        """Turn the steps that results of one row depend on into steps of all rows; raises StayApartError."""
         found = walk_back(ends, lambda step: step.serial < self._first or step in self._wholes)
         for step in sorted(found, key=attrgetter("serial")):
             if step.serial >= self._first and step not in self._wholes:
@@ -85,7 +85,7 @@ class Tape:
         return self.view("broadcast_to", step, (self.rows, *step.shape)) if found is None else found
 
     def view(self, name: str, step: Step, shape: Shape) -> Step:
-        """Return the step of a view of what a step has made, of a rule that asks for nothing."""
+        """Return the step of a view of a step's result, whose rule needs no kept values."""
         if name == "reshape" and step.shape == shape:
             return step
         found = self._views.get((name, step, shape))
@@ -98,7 +98,7 @@ class Tape:
         if type(step) is Deferred or (type(step) is Leaf and step.asked):
             raise StayApartError
         if type(step) is Leaf:
-            return None  # a gradient inside the row began there, and is over
+            return None  # of a gradient computed inside the row, which has ended
         like = _like(step, (self.rows, *step.shape))
         is_whole = not self._wholes.keys().isdisjoint(step.parents)
         if type(step) is Output:
@@ -118,7 +118,7 @@ class Tape:
         return direct(call)
 
     def _kept(self, value: Any) -> tuple[Any, Any]:
-        """Return what a step has kept, for all rows where it or its step differ between them; and whether it does."""
+        """Return a kept value, as that of all rows if it or its step differs between rows; and whether it does."""
         if type(value) is Several:
             both = [self._kept(one) for one in value]
             return Several([one for one, _ in both]), tuple([mark for _, mark in both])
@@ -134,14 +134,14 @@ class Tape:
         return Kept(tensor, None if value.step is None else self.whole(value.step)), True
 
     def aligned(self, step: Step, ndim: int) -> Step:
-        """Return the step of an operand that broadcasts as one row's does with results of so many axes."""
+        """Return an operand's step, shaped to broadcast as one row's does with a result of `ndim` axes."""
         whole = self._wholes.get(step)
         if whole is None:
             return step
         return self.view("reshape", whole, (self.rows, *(1,) * (ndim - len(step.shape)), *step.shape))
 
     def aligned_kept(self, kept: Any, mark: Any, ndim: int) -> Any:
-        """Return a kept operand that broadcasts as one row's does."""
+        """Return a kept operand, shaped to broadcast as it does for one row."""
         if mark is not True:
             return kept
         x, step = kept.tensor(None), kept.step
@@ -160,7 +160,7 @@ def _marked_in(marks: Iterable[Any]) -> Iterator[bool]:
 
 
 class _Call(NamedTuple):
-    """A step that is to be made one of all rows: what it has kept, of all rows where it is marked, and its result."""
+    """A step to be turned into one of all rows: its kept values, of all rows where marked, and its result."""
 
     tape: Tape
     step: Step
@@ -170,7 +170,7 @@ class _Call(NamedTuple):
     like: Like
 
     def made(self, parents: Iterable[Step], given: dict[str, Any]) -> Step:
-        """Return the step with these parents, and what it has kept with this in the place of its own."""
+        """Return the step of all rows with these parents, and `given` in place of kept values of the same names."""
         found = Step(self.rule, tuple(parents), self.like, self.step.slots)
         found.given = {**self.given, **given}
         return found
@@ -216,7 +216,7 @@ def _indexed(call: _Call) -> Step:
 
 
 def _product(call: _Call) -> Step:
-    """Return the steps of a product of matrices or vectors, one of all rows where one operand is the same for each."""
+    """Return the step of a product of matrices or vectors: a single product if one operand is the same for all rows."""
     tape, shape = call.tape, call.like.shape
     a, b = _side(call, "x1"), _side(call, "x2")
     if a.ndim > 2 or b.ndim > 2:
@@ -248,7 +248,7 @@ def _side(call: _Call, name: str) -> _Side:
 
 
 class _Side(NamedTuple):
-    """An operand of a product: its step, None for a constant; its value, None where no rule asks for it."""
+    """An operand of a product: its step, None for a constant; its value, None where no rule needs it."""
 
     step: Step | None
     value: Tensor | None
@@ -264,7 +264,7 @@ class _Side(NamedTuple):
         return _Side(step, None if self.value is None else xt.reshape(self.value, shape), self.whole, shape)
 
     def turned(self, tape: Tape) -> _Side:
-        """Return a matrix that is the same for every row transposed, or a vector as it is."""
+        """Return an operand that is the same for every row: a matrix transposed, a vector as it is."""
         if self.ndim < 2:
             return self
         shape = self.shape[::-1]
@@ -290,7 +290,7 @@ def _multiplied(a: _Side, b: _Side, shape: Shape) -> Step:
 
 
 def _by_rows(call: _Call) -> Step:
-    """Return a step that goes back row by row, which is mapped in its turn."""
+    """Return a step whose gradient is computed row by row, by a function that is itself mapped over rows."""
     step, pulls = call.step, {}
     likes: dict[str, dict[int | None, Like]] = {}
     for (name, place), parent in zip(step.slots, step.parents, strict=True):
@@ -310,9 +310,9 @@ def _by_rows(call: _Call) -> Step:
 
 
 class _PullByRows:
-    """How the cotangents of all rows become those of one argument, by the rule for one row.
+    """Computes the cotangent of one argument from the results' cotangents, for all rows, by the rule for one row.
 
-    like: what that rule may know of the argument; wanted: the same by the places of a sequence, or None for a tensor.
+    like: the argument's meta-data for the rule; wanted: the same by index in a sequence, or None for a tensor.
     """
 
     def __init__(self, pull: Pull, like: Any, wanted: dict[int | None, Like], marks: Sequence[Any], tape: Tape) -> None:
@@ -344,7 +344,7 @@ class _PullByRows:
 
 
 def _fitted(column: Tensor, like: Like) -> Tensor:
-    """Return the cotangents of all rows, which may have fewer axes than what they belong to."""
+    """Return the cotangents of all rows with the axes of their tensor, of which they may have fewer."""
     missing = like.ndim + 1 - column.ndim
     if missing <= 0:
         return column
@@ -352,7 +352,7 @@ def _fitted(column: Tensor, like: Like) -> Tensor:
     return cast(Tensor, xt.reshape(column, (first, *(1,) * missing, *own)))
 
 
-# Functions with rules that hold for all rows, some as they do for one.
+# Functions whose rules hold for all rows, some unchanged.
 _DIRECT: dict[str, Callable[[_Call], Step]] = {
     "astype": _aligned,
     "broadcast_to": _aligned,
@@ -369,7 +369,7 @@ _DIRECT: dict[str, Callable[[_Call], Step]] = {
 
 
 def _marked(value: Any, mark: Any) -> Iterator[Tensor]:
-    """Yield what of a value has the rows in front."""
+    """Yield the tensors in a value that have the rows in front."""
     if mark is True:
         yield value
     elif mark:
@@ -378,7 +378,7 @@ def _marked(value: Any, mark: Any) -> Iterator[Tensor]:
 
 
 def _row_of(value: Any, mark: Any, rows: Iterator[Tensor]) -> Any:
-    """Return a value with rows in the place of what has them in front."""
+    """Return a value with the next of `rows` in place of each tensor that has the rows in front."""
     if mark is True:
         return next(rows)
     return tuple([_row_of(one, own, rows) for one, own in zip(value, mark, strict=True)]) if mark else value

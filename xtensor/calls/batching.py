@@ -1,11 +1,11 @@
-"""Batching: what a function did for one row, done for all rows at once.
+"""Batching: the steps that a function took for one row, taken for all rows at once.
 
-The function is called for the first row, which a capture takes down. Its steps are then taken again over tensors with
-the rows in front: of the few kinds of nodes that graphs are made of, elementwise functions keep their shapes aligned,
-reductions and views have their axes moved by one, and products of matrices become one of all rows. Any other function,
-as the library's are, is called for each row within one step. Where what is drawn, written or looked at depends on the
-order of rows, the function is called row by row. Where a gradient is recorded, the first row's tape becomes that of all
-rows (batched_tape.py).
+A call of the function for the first row is captured. Its steps are then repeated over tensors with the row axis in
+front. Graphs consist of few kinds of nodes: elementwise functions keep their shapes aligned, reductions and views have
+their axes moved by one, and matrix products become one product of all rows. Any other function, such as a library
+function, is called for each row within one step. Where random draws, writes or reads depend on the order of rows, the
+function is called row by row. Where a gradient is recorded, the first row's tape becomes that of all rows
+(batched_tape.py).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from ..run.taken_down import Called, Evaluated, Spot
     from .op import Op
 
-# Reductions that find places.
+# Reductions that return indices.
 _SEARCHES = ("argmax", "argmin")
 
-# Functions of the library's that take stacks of what they take: of one matrix, and along axes counted from the end.
+# Library functions that also take stacks of arguments: those of matrices, and those along axes counted from the end.
 _OF_STACKS = frozenset(
     (
         *("cholesky", "det", "eigh", "eigvalsh", "inv", "qr", "slogdet", "solve", "svd", "svdvals"),
@@ -55,24 +55,24 @@ _OF_STACKS = frozenset(
     )
 )
 
-# Why rows are computed one by one, where the function has changed what it finds: each row begins with what the last one
-# has left.
+# Why rows are computed one by one if the function changes the state that it finds: each row begins with the state that
+# the last one left.
 CHANGES = "[changing] it changes what the next row finds"
 
 
 class Value(NamedTuple):
-    """A tensor, or a scalar, of one row. whole: whether it has the rows in front, or is the same for every row."""
+    """A tensor or a scalar. whole: whether it has the row axis in front, or is the same for every row."""
 
     tensor: Any
     whole: bool
 
     @property
     def ndim(self) -> int:
-        """Return the axes that it has for one row."""
+        """Return the number of axes that it has for one row."""
         return self.tensor.ndim - self.whole if isinstance(self.tensor, Tensor) else 0
 
     def at_least(self, ndim: int) -> Any:
-        """Return the tensor with as many axes behind the rows' that it broadcasts as one row does."""
+        """Return the tensor with `ndim` axes behind the row axis, to broadcast as one row does."""
         missing = ndim - self.ndim
         if not self.whole or missing <= 0:
             return self.tensor
@@ -81,9 +81,9 @@ class Value(NamedTuple):
 
 
 class Batch:
-    """Rows that are to be done at once. alone: the first one of each tensor, in memory of its own.
+    """Rows that are to be computed at once. alone: the first row of each tensor, in memory of its own.
 
-    capture: who watches already, None where the first row is watched here.
+    capture: the capture that is watching already, None if a new one is to watch the first row.
     """
 
     def __init__(self, tensors: Sequence[Tensor], rows: int, capture: Capture | None) -> None:
@@ -101,7 +101,7 @@ class Batch:
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], rows: int, is_taped: bool) -> Batch | None:
-        """Return the rows of some tensors where they may be done at once, else None."""
+        """Return a batch of the rows of some tensors if they may be computed at once, else None."""
         capture: Any = watching() if watchers else None
         if capture is None and (not is_taped or rows < FEW_ROWS or asks_for_plain_calls(settings())):
             return None
@@ -110,8 +110,8 @@ class Batch:
         return cls(tensors, rows, capture)
 
     def first(self, function: Callable[[Sequence[Tensor]], Any], state: State | None) -> tuple[list[Any], Rebuild]:
-        """Return the leaves of what a function makes of the first row, which is watched, and what builds it of such.
-        state: what it finds, which must stay as it is.
+        """Return the leaves of the function's result for the first row, which is watched, and a function that rebuilds
+        the result from leaves. state: the state that the function finds, which must not change.
         """
         with self._watch or nullcontext():
             if self._holds:
@@ -133,15 +133,15 @@ class Batch:
         return leaves, rebuild
 
     def close(self) -> None:
-        """Watch no longer, if an interrupt has kept that from ending, and let go of the first row's memory."""
+        """Stop watching, if an interrupt has kept that from ending, and release the first row's memory."""
         if self._watch is not None:
             self._watch.close()
         if self._holds:
             self._capture.held = None
 
     def put_back(self, state: State | None) -> bool:
-        """Write what the first rows were written into the arguments; return False where these share memory with each
-        other or with what is found, so that the function is to write there itself.
+        """Copy first rows that were written back into the arguments; return False where these share memory with each
+        other or with state, so that the function has to be called again on the arguments themselves.
         """
         both = zip(self._tensors, self.alone, self._versions, strict=True)
         written = [(x, one) for x, one, version in both if one.owner.version != version]
@@ -150,13 +150,13 @@ class Batch:
         if written and (len({*owners}) < len(owners) or not {*owners}.isdisjoint(others)):
             return False
         for x, one in written:
-            if x.ndim > 1:  # else rows are values, and no views
+            if x.ndim > 1:  # else rows are values, not views
                 x[0, ...] = one
         return True
 
     def columns(self, leaves: Sequence[Any]) -> list[Tensor] | None:
-        """Return what all rows make of what the first one has made, with the rows in front; None where they have to be
-        computed one by one.
+        """Return the leaves of all rows' results, with the row axis in front, given those of the first row; None where
+        rows have to be computed one by one.
         """
         capture = self._capture
         is_written = [x.owner.version for x in self.alone] != self._versions
@@ -176,12 +176,12 @@ class Batch:
             except StayApartError:
                 del capture.steps[end:]
                 return None
-        capture.taped += self._rows * len(steps)  # a plain call is one for each row
+        capture.taped += self._rows * len(steps)  # the steps of a plain call, which takes them for each row
         capture.steps[begin:end] = lifted.kept()
         return found
 
     def _carry(self, lifted: _Lifted, leaves: Sequence[Any], columns: Sequence[Tensor], is_bare: bool) -> None:
-        """Give columns the steps that lead back to what gradients are wanted of."""
+        """Give the columns tape steps that lead back to the tensors whose gradients are wanted."""
         ends = [step_of(leaf) if isinstance(leaf, Tensor) else None for leaf in leaves]
         if not any(ends):
             return
@@ -195,8 +195,8 @@ class Batch:
 
 
 class State(NamedTuple):
-    """What a function finds by its names and is given for all rows: what it looks into, tensors, NumPy arrays, how they
-    are found.
+    """The state that a function finds by name or is given for all rows: holders (objects that it looks into), tensors,
+    snapshots of NumPy arrays, and the reach that finds them.
     """
 
     holders: Sequence[Any]
@@ -213,10 +213,10 @@ def over_rows(
     is_taped: bool = True,
     state: State | None = None,
 ) -> tuple[list[Tensor], Rebuild]:
-    """Return what a function makes of a row of each tensor, for all rows, and what builds its result of such leaves.
+    """Return the leaves of a function's results for all rows of some tensors, and what rebuilds a result from leaves.
 
-    is_taped: whether the tape that it writes is asked for, so that the first row is watched where nobody does. state:
-    what it must leave as it is; None for a function of the library's, which changes nothing.
+    is_taped: whether a tape is wanted, so that the first row is watched even outside of a capture. state: the state
+    that the function must not change; None for a library function, which changes nothing.
     """
     batch = Batch.of(tensors, rows, is_taped)
     done: list[tuple[list[Any], Rebuild]] = []
@@ -239,14 +239,14 @@ def one_by_one(
     rows: Iterable[int],
     done: Sequence[tuple[list[Any], Rebuild]] = (),
 ) -> tuple[list[Tensor], Rebuild]:
-    """Return what a function makes of rows, one after the other, behind what it has made of those before."""
+    """Return the stacked results of a function for rows, called one by one, after those that are already done."""
     every = [*done, *[flatten(function([x[row] for x in tensors])) for row in rows]]
     both = zip(*[leaves for leaves, _ in every], strict=True)
     return [xt.stack([as_tensor(x, "vmap", "a result") for x in one]) for one in both], every[0][1]
 
 
 def _capture_of(tensors: Sequence[Tensor]) -> Capture:
-    """Return what watches a call that reads some tensors, and is done with then."""
+    """Return a capture of a call that reads some tensors, which is not kept after the call."""
     from ..run.capture import Capture
 
     evaluate(*tensors)
@@ -260,17 +260,17 @@ def _ends(tensors: Sequence[Tensor]) -> list[Step]:
 
 
 def _packed(x: Tensor) -> Tensor:
-    """Return a tensor in C order, itself if it is."""
+    """Return a tensor in C order: itself if it is, else a copy."""
     evaluate(x)
     return x if x.is_contiguous else x.copy()
 
 
 class _Lifted:
-    """Steps of one row, taken over all rows.
+    """Steps of one row, repeated over all rows.
 
-    values: by the root of the memory that they lie in for one row: what differs between rows, or is written by them.
-    What is the same for every row stays where the first one has found or made it. first, nodes: the root and the node
-    from which on memory was entered and steps were recorded for the first row; steps: that are to be taken.
+    values: tensors that differ between rows, or are written by them, by the root of the memory that they occupy for one
+    row. Those that are the same for every row stay where the first row has found or made them. first, nodes: the first
+    root and node serial that belong to the first row's call; steps: those to repeat.
     """
 
     def __init__(
@@ -285,18 +285,18 @@ class _Lifted:
         self._is_mixed = False
 
     def enter(self, root: int, whole: Tensor) -> None:
-        """Enter an argument: the memory that its first row has been copied to stands for that of all rows."""
+        """Enter an argument: the memory that its first row was copied to is replaced by that of all rows."""
         self.values[root] = Value(whole, True)
         self._returned.add(root)
 
     def kept(self) -> Sequence[Evaluated | Called]:
-        """Return the steps of the first row that are needed besides: of what does not differ between rows, and all of
-        them where one makes both.
+        """Return the first row's steps that are still needed: those whose results do not differ between rows, and all
+        of them if a single one has results of both kinds.
         """
         return self._steps if self._is_mixed else self._same
 
     def of_leaf(self, leaf: Any) -> Tensor:
-        """Return what is returned of all rows, in memory of its own."""
+        """Return a returned leaf for all rows, in memory of its own."""
         if not isinstance(leaf, Tensor):
             return _repeated(as_tensor(leaf, "vmap", "a result"), self._rows)
         spot = self._capture.spot_of(leaf.blob)
@@ -308,14 +308,14 @@ class _Lifted:
         return value.tensor if is_alone else cast(Tensor, value.tensor.copy())
 
     def of_saved(self, saved: Saved) -> Value:
-        """Return what was kept for a gradient."""
+        """Return a value that was kept for a gradient."""
         value = saved.value
         if type(value) is not TBlob:
             raise StayApartError
         return self._seen(self._capture.spot_of(value))
 
     def take(self, step: Evaluated | Called) -> None:
-        """Take a step over all rows."""
+        """Repeat a step over all rows."""
         if not _is_evaluated(step):
             self._call(cast("Called", step))
             return
@@ -338,7 +338,7 @@ class _Lifted:
                 self._keep(step, number, spot, values)
 
     def _call(self, step: Called) -> None:
-        """Take a call of a function of native arrays."""
+        """Repeat a call of a function of native arrays."""
         if step.writes or not step.takes:
             raise StayApartError
         given, made = [self._seen(spot) for spot in step.takes], {spot.root for spot in step.gives}
@@ -360,24 +360,24 @@ class _Lifted:
     def _each(
         self, function: Callable[..., Any], given: Sequence[Value], results: Sequence[tuple[Shape, DType]], name: str
     ) -> Sequence[Tensor]:
-        """Return what a function of native arrays makes of each row. results: of one row."""
+        """Return the results of a function of native arrays for all rows. results: shapes and dtypes of one row's."""
         both = [(isinstance(value.tensor, Tensor), value) for value in given]
         form = [(is_tensor, value.whole, None if is_tensor else value.tensor) for is_tensor, value in both]
         takes_stacks = _takes_stacks(function, name)
         call: Callable[..., Any] = partial(_row_by_row, function, self._rows, form, results, takes_stacks)
-        inner: Any = getattr(function, "func", None)  # which a captured function may have as machine code
+        inner: Any = getattr(function, "func", None)  # of captured machine code
         if takes_stacks and hasattr(inner, "lapack") and _are_stacks(form, name):
             call = inner
         elif hasattr(inner, "of_stacks") and inner.shifts is not None:
             call = inner.of_stacks(1 + given[0].ndim)
         try:
             found = on(tuple([value.tensor for value in given if isinstance(value.tensor, Tensor)]), name, call)
-        except (ArithmeticError, LookupError, TypeError, ValueError):  # the function may know what to do for such a row
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # which the function may handle
             raise StayApartError from None
         return (found,) if isinstance(found, Tensor) else cast(Sequence[Tensor], found)
 
     def _check(self, step: Called, given: Sequence[Value]) -> None:
-        """Take a check of each row, which raises ValueError."""
+        """Repeat a check, which raises ValueError, for each row."""
         form = [(True, value.whole, None) for value in given]
         check = step.function
         if not getattr(getattr(check, "func", None), "takes_stacks", False):
@@ -386,13 +386,13 @@ class _Lifted:
         with self._capture.inside():
             try:
                 self._capture.device.backend.call(check, *[blob.shallow_copy().native() for blob in blobs])
-            except ValueError:  # the function itself says what is wrong
+            except ValueError:  # a call row by row reports the error
                 raise StayApartError from None
         if self._capture.is_lasting:
             self._capture.called(check, blobs, ())
 
     def _keep(self, step: Evaluated, number: int, spot: Spot, values: dict[int, Value]) -> None:
-        """Remember a result by its memory, or by that of what it is a view of."""
+        """Remember a result by its memory, or by that of its base if it is a view."""
         if spot.root in self.values:
             return
         whole = step.whole(number)
@@ -401,18 +401,18 @@ class _Lifted:
             self._is_mixed = True
             return
         is_own = spot.root >= self._first and (value.whole or self._capture.recorded[spot.root] > self._nodes)
-        if not is_own or not meta.layout.is_contiguous(meta.dtype.itemsize):  # others see what all rows write
+        if not is_own or not meta.layout.is_contiguous(meta.dtype.itemsize):  # others see writes of all rows
             raise StayApartError
         self.values[spot.root] = value if value.whole else Value(_repeated(value.tensor, self._rows), True)
 
     def _write(self, spot: Spot, value: Value) -> None:
         target = self._seen(spot)
-        if not target.whole:  # memory that all rows share
+        if not target.whole:  # all rows share this memory
             raise StayApartError
         target.tensor[...] = value.at_least(len(spot.meta.shape))
 
     def _own(self, root: int) -> Tensor:
-        """Return memory of all rows that begins as that of one: with the contents of a constant, or unset."""
+        """Return memory for all rows that begins as that of one: with the contents of a constant, or unset."""
         _, constant, nbytes, array = self._capture.roots[root]
         if root in self._capture.blank:
             return cast(Tensor, xt.empty((self._rows, nbytes), dtype=xt.uint8, device=self._capture.device))
@@ -421,7 +421,7 @@ class _Lifted:
         return _repeated(face(constant), self._rows)
 
     def _seen(self, spot: Spot) -> Value:
-        """Return what a spot shows, of all rows where it differs between them."""
+        """Return the tensor at a spot, that of all rows if it differs between them."""
         if spot.root in self._written and spot.root >= self._first and spot.root not in self.values:
             self.values[spot.root] = Value(self._own(spot.root), True)
         value, meta = self.values.get(spot.root), spot.meta
@@ -435,7 +435,7 @@ class _Lifted:
         return Value(x.viewed(layout, dtype=meta.dtype), True)
 
     def _shared(self, spot: Spot) -> Tensor:
-        """Return what a spot shows of memory that is the same for every row, and that none writes."""
+        """Return the tensor at a spot whose memory is the same for every row, and is written by none."""
         capture, meta = self._capture, spot.meta
         if spot.root in self._written:
             raise StayApartError
@@ -456,7 +456,7 @@ class _Lifted:
     # ---- nodes
 
     def _made(self, node: Node, given: Sequence[Value]) -> Value:
-        """Return what a node is of all rows, or of one where no operand differs between them."""
+        """Return a node's value for all rows, or for one where no operand differs between them."""
         whole = any(value.whole for value in given)
         if type(node.op) is View:
             return Value(self._view(node, given[0]), whole)
@@ -481,7 +481,7 @@ class _Lifted:
         return _viewed(x, op.way, self._moved(op.way, given) if value.whole else given)
 
     def _moved(self, way: str, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the parameter of a view where the rows are in front."""
+        """Return a view's parameter for operands with the row axis in front."""
         if way in ("reshape", "broadcast_to"):
             return (self._rows, *given)
         if way == "index":
@@ -491,7 +491,7 @@ class _Lifted:
 
 
 def _viewed(x: Tensor, way: str, given: tuple[Any, ...]) -> Tensor:
-    """Return a view by a way of Layout's, whose parameter is that of a node."""
+    """Return a view by a method of Layout, whose parameter is that of a node."""
     if way == "index":
         return x[tuple([slice(*item[1:]) if type(item) is tuple else item for item in given])]
     if way in ("reshape", "broadcast_to"):
@@ -500,18 +500,18 @@ def _viewed(x: Tensor, way: str, given: tuple[Any, ...]) -> Tensor:
 
 
 def _repeated(x: Tensor, rows: int) -> Tensor:
-    """Return a tensor for each row."""
+    """Return copies of a tensor, one for each row."""
     return cast(Tensor, xt.broadcast_to(x, (rows, *x.shape)).copy())
 
 
 def _is_evaluated(step: Evaluated | Called) -> TypeGuard[Evaluated]:
-    from ..run.taken_down import Evaluated  # which is there where something was captured
+    from ..run.taken_down import Evaluated  # loaded already if anything was captured
 
     return isinstance(step, Evaluated)
 
 
 def _reduced(node: Node, value: Value) -> Tensor:
-    """Return a reduction of the axes of each row."""
+    """Return a reduction over axes of each row."""
     axis, ndim = node.params["axis"], value.ndim
     if value.whole and node.op.name in _SEARCHES:
         axis = 1 if axis is None else axis + 1
@@ -521,7 +521,7 @@ def _reduced(node: Node, value: Value) -> Tensor:
 
 
 def _product(node: Node, a: Value, b: Value) -> Tensor:
-    """Return a product of matrices: one of all rows where only one operand differs between them."""
+    """Return a matrix product: a single product for all rows where only one operand differs between them."""
     a, b = [_turned(*pair) for pair in zip((a, b), node.params["turned"], strict=True)]
     ways = a.ndim, b.ndim
     if not (a.whole or b.whole) or (a.whole and ways == (1, 2) and not b.whole):
@@ -539,12 +539,12 @@ def _product(node: Node, a: Value, b: Value) -> Tensor:
 
 
 def _takes_stacks(function: Callable[..., Any], name: str) -> bool:
-    """Return whether a function takes the matrices of all rows as it does that of one."""
+    """Return whether a function takes a stack of all rows' matrices as it takes one matrix."""
     return name in _OF_STACKS and getattr(function, "func", None) is not _row_by_row
 
 
 def _are_stacks(form: Sequence[tuple[bool, bool, Any]], name: str) -> bool:
-    """Return whether operands have the rows of a stack; equations and right sides broadcast."""
+    """Return whether operands have the row axis of a stack: all of them, or any for "solve", which broadcasts."""
     wholes = [whole for _, whole, _ in form]
     return any(wholes) if name == "solve" else all(wholes)
 
@@ -564,8 +564,8 @@ def _row_by_row(
 ) -> Any:
     """Call a function for each row of native arrays; return its results with the rows in front.
 
-    form: of each operand whether it is an array, whether that has the rows in front, and the scalar that it is else.
-    results: the shapes and dtypes of one row. is_of_stacks: whether it takes all rows at once.
+    form: of each operand whether it is an array, whether it has the row axis in front, and its scalar if it is no
+    array. results: the shapes and dtypes of one row's. is_of_stacks: whether the function takes all rows at once.
     """
     left = iter(natives)
     operands = [(next(left) if is_array else scalar, whole) for is_array, whole, scalar in form]

@@ -1,4 +1,4 @@
-"""fuse: a function of tensors that is captured, so that later calls only run what it did.
+"""fuse: a function of tensors that is captured, so that later calls only run the steps that it took.
 
 The first call with arguments of a kind runs the function and is watched: every step that it computes is recorded in
 order (run/capture.py). Later calls whose arguments have the same layouts and overlaps run these steps as one schedule
@@ -56,24 +56,24 @@ if TYPE_CHECKING:
     from ..run.captured import Captured
     from ..run.sketch import Sketch
 
-# Taken by whoever tells machine code of kinds, of whatever function.
+# Held while the kinds that machine code knows, of any function, are changed.
 _telling = fork_safe_lock()
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# First calls that are not watched after one for which something had to be forgotten, twice as many where that was in
-# vain again, and after so many one after the other; after as many again, twice as many, up to the third number. What is
-# forgotten was captured in vain if it was used fewer times than the last number: to capture it took a millisecond or
-# two, and each use saves some 20 us.
+# How many first calls are not watched after a kind that was forgotten had been captured in vain, or after IN_A_ROW new
+# kinds in a row. They double with each further kind in vain, and with each IN_A_ROW more new kinds, up to the third
+# number. A kind was captured in vain if it was used fewer times than the last number: capturing it took a millisecond
+# or two, and each use saves some 20 us.
 UNWATCHED, IN_A_ROW, MOST_UNWATCHED, USES_THAT_PAY = 15, 8, 15 << 10, 64
 
-# Calls with small arguments that are plain ones without being looked up, where library calls cost less for the kind of
-# arguments that came last, and came twice, or it cannot be captured, or is not watched; and with any arguments where it
-# was refused twice for one reason.
+# How many calls with small arguments are made plainly, without a look-up, after library calls cost less for a kind that
+# came twice in a row, or it cannot be captured, or is not watched; and calls with any arguments after two refusals in a
+# row for the same reason.
 NOT_LOOKED_UP = 15
 
-# Why a call is a plain one, where it is not for something that the function did (run/capture.py).
+# Why a call is a plain one; run/capture.py has the reasons that follow from what the function does.
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
 RETURNS = (
     "[returns] it returns, or puts somewhere, something else than tensors and constants, in tuples, lists, dicts or "
@@ -129,7 +129,7 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
 class Fused(Dispatched, Generic[P, R]):
     """A function made by `fuse`. It is called like the original, and works as a method; `why` explains a call.
 
-    steps: how many steps of its first calls are recorded.
+    steps: the most steps of a first call that are recorded.
     """
 
     def __init__(self, function: Callable[P, R], *, strict: bool = False, steps: int = FIRST_STEPS) -> None:
@@ -159,9 +159,9 @@ class Fused(Dispatched, Generic[P, R]):
         return pickled_name(self) or (partial(fuse, strict=self._strict), (self._function,))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fused[P, R]:
-        from copy import deepcopy  # which is what calls this
+        from copy import deepcopy  # which is the caller
 
-        function = deepcopy(self._function, memo)  # a copied object's method is that of the copy
+        function = deepcopy(self._function, memo)  # a method is bound to the copied object
         return self if function is self._function else Fused(function, strict=self._strict, steps=self._steps)
 
     if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class Fused(Dispatched, Generic[P, R]):
         self._new_in_a_row = 0
         results = known.results(blobs, cells)
         if results is not None:
-            if known.is_to_be_told() and not arrays:  # before anything is put elsewhere
+            if known.is_to_be_told() and not arrays:  # before anything is bound anew
                 self._dispatch(known, blobs, Call(signature, tuple(args), kwargs, tensors, holders, numbers, mask))
             return cast(R, known.rebuild(results, tensors, holders, cells))
         if known.is_long:
@@ -239,15 +239,15 @@ class Fused(Dispatched, Generic[P, R]):
             with _telling:
                 self._dispatched_kinds.add(kind, before, self._reach)
                 self._set_dispatched(self._reach)
-                known.let_go(self._dispatched_kinds)  # last: other threads may be asking those that were there
+                known.let_go(self._dispatched_kinds)  # last: other threads may still be reading the dropped kinds
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 
     def _told(
         self, signature: tuple[Any, ...], numbers: Numbers
     ) -> tuple[Known | None, Sequence[Any], tuple[int, ...]]:
-        """Return what is remembered of calls that are told their numbers, what is computed of these, and where in the
-        signature they are; None for what is not remembered.
+        """Return the known kind of a call some of whose numbers are inputs, the cells computed from these, and their
+        places in the signature; None and empty tuples if there is none.
         """
         for mask in self._masks:
             known = self._known.get(masked(signature, mask)) if mask[-1] < len(signature) else None
@@ -260,7 +260,7 @@ class Fused(Dispatched, Generic[P, R]):
         return None, NO_CELLS, ()
 
     def _reached(self) -> Reach:
-        """Return what the function finds by name, set up at its first call, when everything that it mentions exists."""
+        """Return the reach of the function, made at its first call, when everything that it mentions exists."""
         self._reach = reach = Reach(self._function)
         return reach
 
@@ -304,7 +304,7 @@ class Fused(Dispatched, Generic[P, R]):
 
     def sketches(self) -> list[Sketch]:
         """Return the schedule of each known kind of arguments, drawn as a column of its instructions."""
-        from ..run.sketch import column_of  # for who looks at it alone
+        from ..run.sketch import column_of  # loaded only when it is wanted
 
         return [column_of([repr(self), title], () if one is None else one.words()) for title, one in self._kinds()]
 
@@ -345,7 +345,7 @@ class Fused(Dispatched, Generic[P, R]):
         for other, known in reversed(list(self._known.items())) if found[5] else ():
             if known.is_long and differing(found[0], other, found[5]):
                 return self._call_long(known, args, kwargs)
-        from ..run.capture import DISTURBED  # the engines come with it
+        from ..run.capture import DISTURBED  # loaded late, as it imports the engines
 
         traced = self._traced(found, args, kwargs)
         given = (args, kwargs) if traced is None else (traced.args, traced.kwargs)
@@ -354,14 +354,14 @@ class Fused(Dispatched, Generic[P, R]):
             if others_placed(traced):
                 return self._function(*args, **kwargs)
             watched = self._watched(found, given[0], given[1], traced)
-            disturbed = placed[0] != before  # what was read may have been another thread's stand-in
+            disturbed = placed[0] != before  # another thread's Number may have been read
         made_thin(found[1])
         is_lost = traced is not None and watched is not None and self._keeps_constant(traced, watched[2])
         if traced is None or watched is None or is_lost:
             signature = found[0]
         else:
             signature = self._told_by(traced, found, watched[2])
-        if watched is None:  # it fails for being traced, or in any case
+        if watched is None:  # it fails when traced, perhaps in any case
             return self._function(*args, **kwargs)
         result, done, known = watched
         if traced is not None:
@@ -377,13 +377,13 @@ class Fused(Dispatched, Generic[P, R]):
     def _watched(
         self, found: tuple[Any, ...], args: Any, kwargs: Any, traced: Traced | None
     ) -> tuple[Any, _Done, Known] | None:
-        """Call the function, and return its result, what it did, and what is to be remembered of that; None where it
-        was traced and failed, and can be called again.
+        """Call the function, and return its result, what it did, and the kind to remember; None where it was traced and
+        failed, and can be called again.
         """
         from ..run.capture import MOST_STEPS, WRITES, Capture
 
         _, tensors, _, arrays, holders, _ = found
-        run.serve([x.owner for x in tensors])  # what others wait for is no step of this function
+        run.serve([x.owner for x in tensors])  # pending readers are no steps of this function
         most = MOST_STEPS if self._strict else self._steps
         reach = self._reach or self._reached()
         blobs = [_settled_anew(x) for x in tensors]
@@ -402,7 +402,7 @@ class Fused(Dispatched, Generic[P, R]):
                 if not (traced.undone(capture) and contents.put_back()):
                     raise
                 return None
-            if not all(one.is_so_still for one in arrays):  # written by NumPy, which nobody watches
+            if not all(one.is_so_still for one in arrays):  # written by NumPy, unobserved
                 capture.refuse(WRITES)
             numbered = {id(x): number for number, x in enumerate(holders)}
             if traced is not None:
@@ -413,7 +413,7 @@ class Fused(Dispatched, Generic[P, R]):
                 return result, done, _known(done, capture, tensors, alike)
 
     def _traced(self, found: tuple[Any, ...], args: Any, kwargs: Any) -> Traced | None:
-        """Return how to trace a call, if it differs from one that was captured by numbers alone that it may be told."""
+        """Return a trace for a call, if it differs from a captured one only in numbers that may be inputs."""
         signature, tensors, numbers = found[0], found[1], found[5]
         if self._reach is None or not self._reach.names.isdisjoint(TELLING):
             return None
@@ -428,29 +428,29 @@ class Fused(Dispatched, Generic[P, R]):
                 told = [mask for mask in self._masks if not {*mask}.isdisjoint(places)]
                 full = [mask for mask in told if self._forget_full(signature, mask)]
                 if full:
-                    self._fixed.update(chosen)  # constants from now on: each makes a kind of its own
+                    self._fixed.update(chosen)  # constants from now on: each value is a kind of its own
                     return None
                 traced = Traced(found, chosen, args, kwargs, indexes=self._indexes)
                 return traced if traced.keep([tensors[number] for number in known.captured.written]) else None
         return None
 
     def _tell_indices(self, chosen: Sequence[int], values: int = 1) -> None:
-        """Count so many kinds of their own for values of numbers; when these are many, tell calls indices, too."""
+        """Count kinds that stand for single values of numbers; once there are many, let indices be inputs, too."""
         before, self._of_values = self._of_values, self._of_values + values
         if before < MOST_VALUES <= self._of_values:
             self._indexes = True
             self._fixed.difference_update(chosen)
 
     def _note_counter(self, chosen: Sequence[int]) -> None:
-        """Take note that a function changes a number that it reads: its calls come to many values."""
+        """Note that a function changes a number that it reads, so that its calls will see many values."""
         if chosen and self._of_values < MOST_VALUES:
             self._tell_indices(chosen, MOST_VALUES)
         else:
             self._new, self._unwatched = COUNTS, max(self._unwatched, UNWATCHED * self._new_in_a_row)
 
     def _keeps_constant(self, traced: Traced, known: Known) -> bool:
-        """Return whether a call is not captured because it is told indices, as it returns what it selects by one: these
-        are constants from now on.
+        """Return whether a call could not be captured because indices are inputs, as it returns a constant selected by
+        one: these numbers are constants from now on.
         """
         if not traced.arithmetic.indexes or known.captured is not None:
             return False
@@ -459,27 +459,27 @@ class Fused(Dispatched, Generic[P, R]):
         return True
 
     def _forget_values(self, signature: tuple[Any, ...], places: Sequence[int]) -> None:
-        """Forget the kinds of single values of numbers that calls are told now. signature: without these."""
+        """Forget kinds for single values of numbers that are inputs now. signature: without these numbers."""
         every = list(self._known)
         alike = [one for one in every if len(one) == len(signature) and masked(one, places) == signature]
         gone = [self._known.pop(one, None) for one in alike if one != signature]
         self._drop([kind for one in gone if one is not None for kind in one.kinds])
 
     def _drop(self, kinds: Sequence[Any]) -> None:
-        """Let machine code forget kinds."""
+        """Remove kinds from those that machine code knows."""
         with _telling:
             self._dispatched_kinds.drop(kinds)
-            if self.dispatched is not None:  # which speaks of those that are let go now
+            if self.dispatched is not None:  # its words may be those of a removed kind
                 self._set_dispatched(self._reach or self._reached())
 
     def _set_dispatched(self, reach: Reach) -> None:
-        """Tell machine code which kind it asks for first."""
-        with _telling:  # words of a kind that another thread lets go of meanwhile would point to nothing
+        """Set the kind that machine code compares calls with first."""
+        with _telling:  # another thread might drop the kind meanwhile, whose words would dangle
             self.dispatched = self._dispatched_kinds.words(reach)
 
     def _forget_full(self, signature: tuple[Any, ...], mask: tuple[int, ...]) -> bool:
-        """Forget the kinds that numbers have led to if they are as many as are asked one after the other; return
-        whether they were.
+        """Forget the kinds that comparisons of numbers lead to, if there are as many as may be tried; return whether
+        they were.
         """
         key = masked(signature, mask) if mask[-1] < len(signature) else ()
         ways = [*self._known[key].ways()] if key in self._known else []
@@ -490,12 +490,12 @@ class Fused(Dispatched, Generic[P, R]):
         return True
 
     def _told_by(self, traced: Traced, found: tuple[Any, ...], known: Known) -> tuple[Any, ...]:
-        """Return the signature under which a call that was traced is remembered."""
+        """Return the signature under which a traced call is remembered."""
         known.again = traced.arithmetic.again()
-        if known.is_long:  # so that numbers were asked for that had been told
+        if known.is_long:  # so it was not fully traced
             return cast(tuple[Any, ...], found[0])
         self._fixed |= traced.asked()
-        chosen = [traced.chosen[place] for place in known.again.traced]  # whatever other threads find out meanwhile
+        chosen = [traced.chosen[place] for place in known.again.traced]  # as other threads may change _fixed
         mask = tuple([found[5][order][0] for order in chosen])
         if not mask:
             return cast(tuple[Any, ...], found[0])
@@ -546,13 +546,13 @@ class Watch:
 
     def _begin(self) -> None:
         self._trusted.enter_context(run.at_once([blob.owner for blob in self._capture.arguments]))
-        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many, and is planned once
+        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many steps, and is planned once
         for context in (uncollected(), self._capture):
             self._until_end.enter_context(context)
         self._settings = settings()._replace(lazy="always", fuse_limit=steps)
         self._closing = Closing()
         self._until_end.callback(self._restore)
-        in_force.set(self._settings)  # last: whoever is interrupted puts back what was there
+        in_force.set(self._settings)  # last: an interrupt before it leaves nothing to restore
         self._capture.given_up = self._give_up
 
     def _restore(self) -> None:
@@ -565,11 +565,11 @@ class Watch:
             self.close()
 
     def close(self) -> None:
-        """Stop watching; from then on only what pays is recorded."""
-        with self._trusted:  # which ends even where an interrupt hits the other
+        """Stop watching; from then on calls are recorded only where it pays."""
+        with self._trusted:  # it ends even if an interrupt hits the other stack
             self._until_end.close()
         is_left = self._settings is not None and in_force.get() is self._settings
-        if is_left or self._capture in watchers:  # by an interrupt
+        if is_left or self._capture in watchers:  # after an interrupt
             in_force.set(self._before)
             self._capture.__exit__()
 
@@ -577,13 +577,13 @@ class Watch:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_settings"):  # else it was not even begun
+        if hasattr(self, "_settings"):  # else it was interrupted in __init__
             self.close()
 
 
 def _settled_anew(x: Tensor) -> TBlob:
-    """Return the bytes of a tensor as a description of which nothing is remembered yet, which it then has: nobody sees
-    a value of it without asking.
+    """Give a tensor a new blob for its bytes, with nothing cached in it, and return that: so no value of the tensor can
+    be seen without the capture noticing.
     """
     own = x.blob
     blob = TBlob(own.owner, own.dtype, own.layout, own.device, writeable=own.writeable)
@@ -592,15 +592,15 @@ def _settled_anew(x: Tensor) -> TBlob:
     return blob
 
 
-# ---- what is remembered
+# ---- the effects of a call
 
 
 class _Done:
-    """What a call did: what it returned, and what it left elsewhere.
+    """The effects of a call: the result, and the values that it left elsewhere.
 
-    left: that, each with its value. complete: whether that is all; is_tracked: whether gradients go to other tensors
-    than before. numbers: of lists, dicts and objects that were given or found, by their ids. leaves, build: of the
-    result, followed by what was left if there is something.
+    left: the places of the latter, each with its value. complete: whether these are all changes; is_tracked: whether
+    other tensors ask for gradients than before. numbers: of lists, dicts and objects that were given or found, by their
+    ids. leaves, build: of the result, followed by the values that were left, if any.
     """
 
     def __init__(self, result: Any, contents: Contents, numbers: dict[int, int]) -> None:
@@ -615,12 +615,12 @@ class _Done:
         evaluate(*self.tensors())
 
     def tensors(self) -> list[Tensor]:
-        """Return those of the leaves that are tensors."""
+        """Return the leaves that are tensors."""
         return [leaf for leaf in self.leaves if type(leaf) is Tensor]
 
     def fault(self, made: Sequence[Tensor], spent: Sequence[Spent]) -> str:
-        """Return why later calls cannot do that, "" if they can. made: the tensors that were not given; spent: those of
-        them whose gradients were computed.
+        """Return why later calls cannot repeat these effects, "" if they can. made: result tensors that were not given;
+        spent: those of them whose gradients were computed.
         """
         if not self.complete:
             return KEEPS
@@ -633,7 +633,7 @@ class _Done:
         return "" if all(known) else RETURNS
 
     def settled(self, result: Any, holders: list[Any]) -> Any:
-        """Return the result of a call that was traced as others see it, and leave elsewhere what they see there."""
+        """Return the result of a traced call with plain numbers for Numbers, which are replaced elsewhere, too."""
         if Number not in (*map(type, self.leaves), *[type(left.key) for left, _ in self.left]):
             return result
         tree = rebuilt(self.build, [value_of(leaf) for leaf in self.leaves])
@@ -649,7 +649,7 @@ class _Done:
 
 
 def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[Any]) -> Known:
-    """Return what is to be remembered of a call that was captured. arrays: of NumPy's that each call compares."""
+    """Return the kind to remember for a captured call. arrays: NumPy arrays whose contents each call compares."""
     from ..run.capture import LONG, WRITES
     from ..run.captured import Captured
 
@@ -666,7 +666,7 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[An
     looked = len(done.numbers) + len(done.left) + (capture.arithmetic is not None)
     looked += sum([array.nbytes for array in arrays]) // COMPARED
     captured = None if reason else Captured(capture, blobs, looked, is_dispatched=not arrays)
-    reason = reason or capture.reason  # a result is of unknown memory
+    reason = reason or capture.reason  # a result may lie in unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
         plain = Known(None, (), done.build, reason or capture.checked)
         plain.is_long = reason.startswith(LONG)

@@ -1,4 +1,4 @@
-"""What code mentions: names that it looks up, in texts too, what it appends to, and whether it handles errors."""
+"""Properties of code: names that it looks up, also in strings, lists it appends to, whether it handles errors."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from opcode import EXTENDED_ARG, opmap
 from types import CodeType
 from typing import Any
 
-# Functions that find attributes by their names.
+# Functions that look up attributes by name.
 BY_NAME = frozenset(("delattr", "getattr", "hasattr", "setattr"))
 
 # Names by which a function can find its globals as attributes of a module, or in a dict.
 _NAMESPACES = frozenset(("__globals__", "__import__", "f_globals", "getmodule", "import_module", "modules"))
 
-# The instructions of texts with values in them, of comparisons and look-ups, of globals, and of constants. Since Python
-# 3.14 a look-up is an operator, which the instruction's argument tells.
+# The instructions of f-strings, of comparisons and look-ups, of globals, and of constants. Since Python 3.14 a look-up
+# is a BINARY_OP, whose argument says so.
 _FORMATS = frozenset(opmap[name] for name in ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC") if name in opmap)
 _COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BINARY_SUBSCR") if name in opmap)
 _LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
@@ -37,8 +37,8 @@ def attributes_of(code: CodeType) -> frozenset[str]:
 
 
 def _named_in(constant: Any, *, matches: bool) -> Iterable[str]:
-    """Return the names in a constant of code: a text that is one, or several with dots between them, or has some for a
-    format; and where the code matches classes, in a tuple.
+    """Return the names in a constant of code: a string that is a name, or a dotted one, or has attributes in format
+    fields; and the names in a tuple, if the code matches classes.
     """
     if matches and isinstance(constant, tuple):
         return [name for part in constant for name in _named_in(part, matches=matches)]
@@ -54,8 +54,8 @@ def _named_in(constant: Any, *, matches: bool) -> Iterable[str]:
 
 @lru_cache(maxsize=1024)
 def names_of(code: CodeType) -> frozenset[str]:
-    """Return the names that code mentions, also as texts, with those of functions defined in it; and "==" for code that
-    compares with what has a name, or looks it up.
+    """Return the names that code mentions, also as strings, with those of functions defined in it; "format" for code
+    with f-strings; and "==" for code that compares with, or looks up by, a value that is no constant.
     """
     matches = opmap["MATCH_CLASS"] in code.co_code[::2]
     texts = [name for one in code.co_consts for name in _named_in(one, matches=matches)]
@@ -71,8 +71,8 @@ def names_of(code: CodeType) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def globals_of(code: CodeType) -> frozenset[str]:
-    """Return the names that code and that of functions in it look up, or put, among globals: all that it mentions where
-    it may find these otherwise.
+    """Return the globals that code and functions in it look up or set, by name: all names that it mentions if it may
+    reach its globals in another way.
     """
     if not _NAMESPACES.isdisjoint(names_of(code)):
         return names_of(code)
@@ -81,21 +81,21 @@ def globals_of(code: CodeType) -> frozenset[str]:
         arg |= extended << 8
         extended = arg if step == EXTENDED_ARG else 0
         if step in _GLOBALS:
-            names.append(code.co_names[arg >> (step == _LOAD_GLOBAL)])  # whose last bit says that it is called
+            names.append(code.co_names[arg >> (step == _LOAD_GLOBAL)])  # whose last bit is no part of the index
     return frozenset(names).union(*[globals_of(one) for one in code.co_consts if isinstance(one, CodeType)])
 
 
 @lru_cache(maxsize=1024)
 def imports_from(code: CodeType) -> bool:
-    """Return whether code takes names of modules, which may be told by where they are from its own."""
+    """Return whether code imports names from modules, whose own names may be relative."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     return _IMPORT_FROM in code.co_code[::2] or any(map(imports_from, inner))
 
 
 @lru_cache(maxsize=1024)
 def logs_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of what is appended to in code and that of functions in it, and of what is used otherwise: also
-    those in texts, by which attributes may be found.
+    """Return the names whose values code and functions in it append to, and the names used in any other way: also those
+    in strings, by which attributes may be looked up.
     """
     from dis import get_instructions
 
@@ -113,24 +113,24 @@ def logs_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _is_method(instruction: Any) -> bool:
-    """Return whether an instruction looks up a method that is called at once."""
+    """Return whether an instruction looks up a method to call it."""
     if sys.version_info < (3, 12):
         return bool(instruction.opname == "LOAD_METHOD")
     return bool(instruction.opname == "LOAD_ATTR" and instruction.arg & 1)
 
 
 def _words_in(value: Any) -> Iterable[str]:
-    """Return what may be names in a text, or in texts in a tuple."""
+    """Return possible names in a string, or in strings in a tuple."""
     if isinstance(value, (tuple, frozenset)):
         return [word for part in value for word in _words_in(part)]
     return re.findall(r"\w+", value) if isinstance(value, str) else ()
 
 
 def loads_of(code: CodeType) -> Iterator[tuple[str, str | None]]:
-    """Yield the names that code and that of functions in it look up outside, each with the attribute taken: ""
-    for none, None for a module that is imported, of which others may be taken.
+    """Yield the names that code and functions in it look up outside, each with the attribute that is taken of it: ""
+    for none, None for an imported module, any attribute of which may be taken.
     """
-    from dis import get_instructions  # for functions that are captured alone
+    from dis import get_instructions  # loaded only for captured functions
 
     instructions, imported = [*get_instructions(code)], ""
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
@@ -147,14 +147,14 @@ def loads_of(code: CodeType) -> Iterator[tuple[str, str | None]]:
             yield from loads_of(inner)
 
 
-# Managers of `with` blocks that let errors through, and change nothing of what a function finds.
+# Context managers that let errors through, and change nothing that a function finds.
 _HARMLESS = frozenset(("catch_warnings", "errstate", "no_grad", "nullcontext", "options", "printoptions", "profile"))
 
 
 @lru_cache(maxsize=1024)
 def handles_errors(code: CodeType) -> bool:
-    """Return whether code goes on after errors: by `except` or `finally`, or in `with` blocks, which may suppress some
-    or write when they end, but for those of well-known names.
+    """Return whether code may go on after an error, or act on it: by `except` or `finally`, or in a `with` block,
+    unless its context manager is known to be harmless.
     """
     if any(handles_errors(one) for one in code.co_consts if isinstance(one, CodeType)):
         return True
@@ -171,7 +171,7 @@ def handles_errors(code: CodeType) -> bool:
 
 @lru_cache(maxsize=1024)
 def makes_names(code: CodeType) -> bool:
-    """Return whether code looks up attributes by names that are no texts in it."""
+    """Return whether code looks up attributes by names that are no string constants in it."""
     if any(makes_names(one) for one in code.co_consts if isinstance(one, CodeType)):
         return True
     if BY_NAME.isdisjoint(code.co_names):
@@ -184,7 +184,7 @@ def makes_names(code: CodeType) -> bool:
 
 
 def _is_given_text(instructions: Sequence[Any]) -> bool:
-    """Return whether the second argument of a call is a text in the code. instructions: what follows its function."""
+    """Return whether the second argument of a call is a string constant. instructions: those behind its function."""
     from dis import stack_effect
 
     depth, second = 0, None

@@ -1,7 +1,7 @@
-"""Functions that are recorded as one node: compositions whose steps were seen in an earlier call.
+"""Functions that are recorded as one node: compositions whose steps are known from an earlier call.
 
-What a composition records depends on the kinds of its arguments alone, so the steps of its first call stand for those
-of all later ones; see lazy.graph.Macro.
+The steps that a composition records depend on the kinds of its arguments alone, so those of its first call are the
+steps of all later ones, too; see graph.node.Macro.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def macro(function: F, /) -> F:
-    """Let a function of tensors be recorded as one node when it is called again with arguments of the same kinds.
+    """Have a function of tensors recorded as one node when it is called again with arguments of the same kinds.
 
-    function: returns one tensor, raises only for what the shapes and dtypes of tensors and the other arguments tell,
-    and records its steps whatever the values are.
+    function: returns one tensor; errors and recorded steps depend only on the shapes and dtypes of tensors and on the
+    other arguments, never on tensors' values.
     """
     plain: Callable[..., Tensor] = function
     known: dict[Any, Macro | None] = {}
@@ -66,8 +66,8 @@ def macro(function: F, /) -> F:
 
 
 def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], Any, bool] | None:
-    """Return what calls of one macro have in common, what nodes read of the tensors, the device, and whether some of
-    that is pending; None where a call cannot be one.
+    """Return the key that calls of one macro share, the inputs that nodes read from the tensors, the device, and
+    whether an input is pending; None where a call cannot be a macro.
     """
     key: list[Any] = [*kwargs]
     inputs: dict[Node | TBlob, int] = {}
@@ -90,7 +90,7 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
 
 
 def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
-    """Return what a composition of some tensors has recorded, as one node; None where that is not possible."""
+    """Return the steps that a composition of some tensors has recorded, as a macro; None where that is not possible."""
     inputs = [read_later(x) for x in given]
     if type(result._data) is not Node or None in inputs:
         return None
@@ -98,7 +98,7 @@ def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
 
 
 def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro | None:
-    """Return the steps that a call has recorded; None where it has not, or has read what is no input."""
+    """Return a call's recorded steps as a macro; None where they are fewer than two, computed, or read other values."""
     numbers: dict[Any, int] = {value: number for number, value in enumerate(inputs)}
     steps: list[MacroStep] = []
     stack = [result]

@@ -1,5 +1,5 @@
-"""What machine code calls Python for at every call of a kind, made ready for that kind: what is computed of numbers
-(graph/number.py), and where what a call leaves elsewhere is put (rebound.py).
+"""Python functions that machine code calls at every call of a kind, specialised for that kind: they compute cells from
+numbers (graph/number.py), and bind anew what a call leaves elsewhere (rebound.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..graph.number import Again, Number
 from ..tensor.trees import Rebuild, flatten, rebuilt
 from .rebound import Left
 
-# What takes the leaves of a call and does something with them.
+# A function of the leaves of a call.
 OfLeaves = Callable[[Sequence[Any]], Any]
 
 
@@ -23,10 +23,10 @@ def computing(
     words: Sequence[tuple[int, Callable[[Any], Any] | None]],
     cells: Sequence[int],
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...] | None]:
-    """Return a function that takes the numbers of a call and returns the words for its run, packed, and what is in some
-    cells; None where a comparison or a type comes out otherwise, or a step fails.
+    """Return a function that takes the numbers of a call and returns the packed words for its run, and the values of
+    some cells; None where a comparison or a type comes out otherwise, or a step fails.
 
-    words: of each the cell, and what makes it of that, None where it is the same.
+    words: for each word its cell, and the function that converts that, None if it is the word itself.
     """
     of, nothing = again.of, b"" if words else packed()
     kept = itemgetter(*cells) if len(cells) > 1 else None
@@ -49,12 +49,12 @@ def computing(
 
 
 class _Leaf(int):
-    """The number of a leaf, in the place of one."""
+    """The number of a leaf, in place of the leaf."""
 
 
 def putting(build: Rebuild, left: Sequence[Left], count: int, owners: Sequence[Any]) -> OfLeaves:
-    """Return a function that puts what is left elsewhere and returns the result. It takes the leaves of both, so many,
-    and behind them the holders, which are like these.
+    """Return a function that binds anew what a call leaves elsewhere and returns the result. It takes `count` leaves of
+    both, and behind them the holders, which are of the types of `owners`.
     """
     result, values = rebuilt(build, [_Leaf(number) for number in range(count)])
     puts = [_put(one, _taken(value), count, owners) for one, value in zip(left, values, strict=True)]
@@ -70,7 +70,7 @@ def putting(build: Rebuild, left: Sequence[Left], count: int, owners: Sequence[A
 
 
 def _taken(tree: Any) -> OfLeaves:
-    """Return what makes a tree of leaves."""
+    """Return a function that builds a tree from leaves."""
     if type(tree) is _Leaf:
         return itemgetter(int(tree))
     if type(tree) is tuple and len(tree) > 1 and all(type(part) is _Leaf for part in tree):
@@ -79,13 +79,13 @@ def _taken(tree: Any) -> OfLeaves:
 
 
 def _made(tree: Any, leaves: Sequence[Any]) -> Any:
-    """Return a tree with leaves in the place of their numbers."""
+    """Return a tree with leaves in place of their numbers."""
     numbers, build = flatten(tree)
     return rebuilt(build, [leaves[one] if type(one) is _Leaf else one for one in numbers])
 
 
 def _put(left: Left, value: OfLeaves, count: int, owners: Sequence[Any]) -> OfLeaves:
-    """Return what puts a value, as Left.put does."""
+    """Return a function that puts a value as Left.put does."""
     where, key = left.where, left.key
     if isinstance(where, int) and left.is_there and type(key) is not Number:
         at, holder, put = count + where, owners[where], object.__setattr__

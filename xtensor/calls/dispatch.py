@@ -1,9 +1,9 @@
-"""The dispatch of captured functions: what machine code is told of a kind of calls, to tell that a call is of it.
+"""The dispatch of captured functions: descriptions of kinds of calls, by which machine code recognises such calls.
 
-A captured function asks in Python what a call reads, and whether memory lies as it did (signature.py), in ten times the
-time of NumPy's smallest calls. Kinds that come again and again are told to machine code (codegen/cpu/dispatch.py),
-which asks the same of thin faces and constants, enters addresses in a run that stands ready, and makes the results. A
-call that is of none of its kinds, in whatever way, is answered in Python.
+A captured function finds out in Python what a call reads, and whether memory lies as before (signature.py), which takes
+ten times as long as NumPy's smallest calls. Frequent kinds are described to machine code (codegen/cpu/dispatch.py),
+which compares thin faces and constants in the same way, enters addresses in a prepared run, and makes the results. A
+call that differs in any way from all of these kinds is answered in Python.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from .rebound import held
 from .signature import signature_of
 from .told import Told, UntoldError
 
-# Calls of a kind, answered in Python, after which machine code is told of it, and of one that it was told of already
-# and did not answer, as for another object; after twice as many where it has answered fewer meanwhile.
+# Calls of a kind, answered in Python, after which it is described to machine code; and after which it is described
+# again, as for another object, twice as many as before if machine code has answered fewer meanwhile.
 DISPATCHED_AFTER, AGAIN_AFTER = 16, 4
 
-# Calls of a kind after which machine code is made for all that it can answer, if it is not there yet: each saves 10 us,
-# and it takes 30 ms.
+# Calls of a kind after which the machine code is compiled, if it is not there yet: that takes 30 ms, and each call then
+# saves 10 us.
 EXCHANGED_AFTER = 1024
 
-# Calls that are looked up, one of 16 where arrays are so small that library calls cost less than kernels that are found
-# in Python: from there on these are run, if they cost less dispatched. And where machine code is not there yet: after
-# as many calls as any other kind.
+# Look-ups after which kernels run even where arrays are so small that library calls cost less than kernels found in
+# Python (one of 16 such calls is looked up), if they cost less dispatched. The second number is for when machine code
+# is not there yet: as many calls as for any other kind.
 SMALL_AFTER, SMALL_ALONE = 8, EXCHANGED_AFTER // 16
 
-# Kinds of one function that are remembered; the ones used longest ago are forgotten. And those of them that machine
-# code asks for, which stay: fewer, so that there is always one to forget.
+# Kinds of one function that are remembered; the least recently used ones are forgotten. And those of them that machine
+# code knows, which stay: fewer, so that there is always one to forget.
 REMEMBERED, MOST_KINDS = 64, 48
 
 
 class Kind:
-    """A kind of calls. words: what machine code is told of it; held: what these point to; owners: the ids of what
-    it puts something into, or returns.
+    """A kind of calls. words: its description for machine code; held: the objects that these point to; owners: the ids
+    of objects that it puts something into, or returns.
     """
 
     __slots__ = ("held", "owners", "words")
@@ -58,7 +58,7 @@ class Kind:
 
     @property
     def uses(self) -> int:
-        """How often machine code was called for it."""
+        """How many calls of it machine code has answered."""
         return int(self.words[_place("uses")])
 
 
@@ -69,8 +69,8 @@ def _place(name: str) -> int:
 
 
 class Kinds:
-    """The kinds of a function's calls that machine code knows, the one that it was told of last first; for what the
-    function was known to reach then.
+    """The kinds of a function's calls that machine code knows, latest first; valid for the state of the function's
+    reach when they were added.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Kinds:
 
     @property
     def uses(self) -> int:
-        """How often machine code was called for those that it knows."""
+        """How many calls of these kinds machine code has answered."""
         return sum([kind.uses for kind in self._all])
 
     def isdisjoint(self, kinds: Iterable[Kind]) -> bool:
@@ -87,15 +87,15 @@ class Kinds:
         return all(kind not in self._all for kind in kinds)
 
     def words(self, reach: Reach) -> Any:
-        """Return the words of the first kind, from which those of others are found; None where there is none any more,
-        as the function reaches more.
+        """Return the words of the first kind, which link to those of the others; None where there is none, or the
+        function's reach has grown.
         """
         is_known = self._all and self._reached == (reach.grown, reach.version)
         return self._all[0].words if is_known else None
 
     def add(self, kind: Kind, before: Sequence[Kind], reach: Reach) -> None:
-        """Add a kind, perhaps in the place of what was told of it before under the same options and for the same
-        objects, and let go of the one that was told of first if they are too many.
+        """Add a kind, in place of the one of `before` with the same options and the same objects, if any, and drop the
+        oldest kind if there are too many.
         """
         others = self._all if self._reached == (reach.grown, reach.version) else []
         self._reached = reach.grown, reach.version
@@ -105,18 +105,18 @@ class Kinds:
         self._link([kind, *stay][:MOST_KINDS])
 
     def drop(self, kinds: Sequence[Kind]) -> None:
-        """Let go of some kinds."""
+        """Drop some kinds."""
         self._link([one for one in self._all if one not in kinds])
 
     def _link(self, kinds: list[Kind]) -> None:
-        """Have machine code ask for kinds one after the other."""
+        """Link kinds in the order in which machine code tries them."""
         for one, other in zip(kinds, [*kinds, None][1:], strict=True):
             one.words[_place("next")] = 0 if other is None else other.words.__array_interface__["data"][0]
         self._all = kinds
 
 
 def made_thin(values: Iterable[Any]) -> bool:
-    """Make thin faces of the tensors among some values, where that can be; return whether any was none before."""
+    """Make the tensors among some values thin faces where possible; return whether any became one."""
     found = False
     for x in values:
         if type(x) is Tensor and type(x._data) is not np.ndarray and x._step is None and not thin_closed[0]:
@@ -126,8 +126,8 @@ def made_thin(values: Iterable[Any]) -> bool:
 
 
 class Call(NamedTuple):
-    """A call that was answered in Python. signature: of it; tensors: that it reads; holders: what it looks into;
-    numbers: that it finds; mask: where in its signature those are that it is told.
+    """A call that was answered in Python, with its signature. tensors: those that it reads; holders: the objects that
+    it looks into; numbers: those that it finds; mask: the places in the signature of numbers that are inputs.
     """
 
     signature: tuple[Any, ...]
@@ -140,8 +140,8 @@ class Call(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a call returns: leaves and what makes it of them (see leaves.py); values: which results are values; itself:
-    the holders that are put into or returned, each the very one.
+    """The result of a call: its leaves, and what builds it from these (see leaves.py); values: which results are
+    values; itself: the holders that are put into or returned, which later calls must have themselves.
     """
 
     leaves: Sequence[tuple[int, Any]]
@@ -153,10 +153,10 @@ class Result(NamedTuple):
 def kind_of(
     call: Call, options: Any, reach: Reach, stands: Standing, written: Sequence[int], result: Result, numbers: Again
 ) -> Kind | None:
-    """Return what machine code is told of calls like one; None where more is to be asked than it can.
+    """Return the description for machine code of calls like this one; None where it cannot compare all of it.
 
-    options: the object that says which are in force. written: the numbers of tensors that are written. numbers: what
-    is computed of numbers.
+    options: the object of the options in force. written: the indices of tensors that are written. numbers: the
+    arithmetic on numbers.
     """
     told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
     try:
@@ -187,8 +187,8 @@ def kind_of(
 
 
 def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]], constants: Sequence[Any] | None) -> list[int]:
-    """Enter the leaves of a result; return the cells of those that are computed of numbers. constants: what is in cells
-    where no number is told.
+    """Enter the leaves of a result; return the cells of those that are computed from numbers. constants: the values of
+    cells where no number is an input.
     """
     if constants is not None:
         leaves = [(told.form.OBJECT, constants[at]) if kind == told.form.CELL else (kind, at) for kind, at in leaves]
@@ -196,7 +196,7 @@ def _enter_leaves(told: Told, leaves: Sequence[tuple[int, Any]], constants: Sequ
     for kind, value in leaves:
         if kind == told.form.OBJECT:
             value = told.object(value)
-        elif kind == HOLDER:  # which is not held: it is there in each call of the kind
+        elif kind == HOLDER:  # not held: it exists in each call of the kind
             kind, value = told.form.OBJECT, id(value)
         elif kind == told.form.CELL:
             value = 1 + cells.index(value)
@@ -225,7 +225,7 @@ def _enter_memory(told: Told) -> None:
 
 
 def _enter_run(told: Told, stands: Standing, values: Sequence[int]) -> None:
-    """Enter the run: where it is told of tensors and results, and what these are."""
+    """Enter the run: where it takes the addresses of tensors and results, and the layouts of the latter."""
     told.head |= {"run": stands.begin, "driver": stands.driver, "noted": stands.noted, "calls": int(stands.calls)}
     told.rows["cells"] = [(word,) for word in stands.told.places]
     for number in range(len(told.natives)):

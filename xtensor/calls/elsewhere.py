@@ -1,8 +1,8 @@
-"""Small calls on other devices than the CPU: one kernel, or one function of the library, and nothing asked twice.
+"""Small calls on other devices than the CPU: one kernel, or one library function, and no question asked twice.
 
-What a call like it came to is remembered by its operands' dtypes: what computes it, and what dtype the CPU says comes
-out; and by how they lie, which kernel is launched. All that was not asked before, or that the library refuses, goes the
-long way, which says what is wrong.
+For the dtypes of operands, the function that computes a call and the result's dtype, as the CPU has it, are cached; and
+for their placements the kernel to launch. A call that is not cached, or that the library refuses, goes the long way,
+which also reports what is wrong.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Calls of an op that are remembered at most.
+# The most calls of an op in each cache.
 MOST = 1024
 
-# Stands for a small integer below 0 in what is remembered.
+# Stands for a small integer below 0 in keys of a cache.
 NEGATIVE = "negative"
 
 _PLAIN = (int, bool, float, tuple, type(None))
 
 
 class Known(NamedTuple):
-    """What computes a call of some dtypes, on native arrays and numbers in order, and what comes out. call: the same
-    as a kernel of one step, where there is generated code.
+    """The function that computes a call of some dtypes, on native arrays and numbers in order, and the result's dtype.
+    call: the same as a kernel of one step, where there is generated code.
     """
 
     kernel: Callable[..., Native]
@@ -55,9 +55,9 @@ class Known(NamedTuple):
 
 
 class Placement(tuple[Any, ...]):
-    """How an array lies, all of it that a kernel is made for: a backend, the number of a dtype, a shape, strides (None
-    in C order), and how far it begins behind a multiple of a vector. Alike ones are one object, which tables find by
-    itself: a key of several hashes in no time.
+    """How an array lies, as far as kernels depend on it: a backend, the number of a dtype, a shape, strides (None in C
+    order), and how far it begins behind a multiple of a vector. Equal placements are one object, hashed by identity, so
+    that keys of several ones hash quickly.
     """
 
     __slots__ = ()
@@ -68,14 +68,14 @@ _placements: dict[tuple[Any, ...], Placement] = {}
 
 
 def _lying(*lies: Any) -> Placement:
-    """Return the placement of all that lies so."""
+    """Return the placement with these parts."""
     return _placements.get(lies) or _noted(_placements, lies, Placement(lies))
 
 
 class Ready(NamedTuple):
-    """A call of operands that lie in some way: what computes native arrays and numbers, and where.
+    """A call of operands of certain placements: its function of native arrays and numbers, and the device.
 
-    placement: of results that begin where vectors do, None where it is not known, or they are not small.
+    placement: of vector-aligned results, None where it is not known, or they are not small.
     """
 
     run: Callable[[Sequence[Native], Sequence[Any]], Native | None]
@@ -83,11 +83,11 @@ class Ready(NamedTuple):
     placement: Placement | None = None
 
     def __call__(self, natives: Sequence[Native], numbers: Sequence[Any]) -> Tensor | None:
-        """Return the result; None for what the library refuses: the long way says what is wrong."""
+        """Return the result; None where the library refuses the operands: the long way reports what is wrong."""
         native = self.device.backend.compute(self.run, natives, numbers)
         if native is None:
             return None
-        tensor = Tensor()  # as `face` makes it, which is spared
+        tensor = Tensor()  # as `face` makes it, without the call
         blob = tensor._data = TBlob(None, native.dtype, None, self.device, native=native)
         if self.placement is not None and not native.data.ptr % VECTOR:
             blob._placement = self.placement
@@ -98,7 +98,7 @@ class Ready(NamedTuple):
 
 
 def blob_there(x: Tensor) -> TBlob | None:
-    """Return what is behind a tensor that is computed and on another device than the CPU; None for others."""
+    """Return the blob of a tensor that is computed and on another device than the CPU; None for others."""
     blob: Any = x._data
     if type(blob) is Node and blob.blob is not None:
         blob = x._data = blob.blob
@@ -106,13 +106,13 @@ def blob_there(x: Tensor) -> TBlob | None:
 
 
 def small_blob(x: Tensor) -> TBlob | None:
-    """The same of a tensor that is small."""
+    """Return the same for a small tensor."""
     blob = blob_there(x)
     return blob if blob is not None and blob.nbytes <= LAUNCHED_BELOW else None
 
 
 def placed_there(x: Tensor) -> TBlob | None:
-    """Return what is behind a small tensor on another device, its `_placement` noted; None for any other tensor."""
+    """Return the blob of a small tensor on another device, with its `_placement` set; None for any other tensor."""
     found: Any = x._data
     if type(found) is TBlob and found._placement is not None and not observers:
         return found
@@ -129,7 +129,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     """Compute an elementwise call of small tensors on another device than the CPU; None for any other."""
     if observers:
         return None
-    key: list[Any] = []  # not list[Any](): that is five times the call
+    key: list[Any] = []  # not list[Any](): that takes five times as long
     natives: list[Native] = []
     numbers: list[Any] = []
     for x in operands:
@@ -160,7 +160,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 
 
 def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: Sequence[Native]) -> Ready | None:
-    """Return how to compute a call of operands that lie so; None where the long way is to find out what it comes to."""
+    """Return how to compute a call of operands with these placements; None where the long way has to find out."""
     tensors = [x for x in operands if type(x) is Tensor]
     devices = {x._data.device for x in tensors}
     if len(devices) != 1:
@@ -176,14 +176,14 @@ def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: S
 
 
 def _placement(run: Any, device: Device) -> Placement | None:
-    """Return the placement of what a kernel makes, as `placed_there` notes it; None where it is not known, or large."""
+    """Return the placement of a kernel's result, as `placed_there` sets it; None where it is unknown, or large."""
     if isinstance(run, partial) or prod(run.shape) * run.call.dtype.itemsize > LAUNCHED_BELOW:
         return None
     return _lying(device.backend, run.call.dtype.num, run.shape, run.strides, 0)
 
 
 def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
-    """Remember something under a key, of at most MOST."""
+    """Put something into a cache of at most MOST entries, and return it."""
     make_room(table, MOST)
     table[key] = found
     return found
@@ -192,9 +192,9 @@ def _noted(table: dict[Any, Any], key: Any, found: T) -> T:
 def _by_library(
     known: Known, backend: Any, which: Sequence[bool], natives: Sequence[Native], numbers: Sequence[Any]
 ) -> Native | None:
-    """Return what the library's function makes of arrays and numbers, None where it refuses them.
+    """Return the result of the library function for arrays and numbers, None where it refuses them.
 
-    which: the operands that are arrays, in order.
+    which: of each operand, whether it is an array.
     """
     arrays, others = iter(natives), iter(numbers)
     try:
@@ -240,7 +240,7 @@ def _is_same(one: TBlob, other: TBlob) -> bool:
 
 
 def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
-    """Return whether a call of a target and another operand is known, or found out, to come to the target's dtype."""
+    """Return whether the result of a target and another operand has the target's dtype; caches the call."""
     blob = operands[0]._data
     key = (blob.device.backend, *_kinds(operands))
     if key not in op.known_there:
@@ -253,17 +253,17 @@ def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
 
 
 def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> Callable[..., Native] | None:
-    """Return the kernel that computes into the first of some arrays, None where there is none, or not on one device, or
-    another dtype comes out.
+    """Return the kernel that computes into the first of some arrays, None where there is none, the arrays lie on
+    several devices, or the result has another dtype.
     """
     if len({x._data.device for x in operands if type(x) is Tensor}) > 1 or not _is_kept(op, operands):
-        return None  # which the long way says
+        return None  # the long way reports it
     known = op.known_there[operands[0]._data.device.backend, *_kinds(operands)]
     return _generated(known, natives, natives[0])
 
 
 def _generated(known: Known, natives: Sequence[Native], target: Native = None) -> Callable[..., Native] | None:
-    """Return the kernel for arrays that lie so, None where there is none, or the library is asked for."""
+    """Return the kernel for arrays that lie like these, None where there is none, or options ask for the library."""
     limits = settings()
     if known.call is None or limits.engine in ("direct", "interpret"):
         return None
@@ -324,9 +324,9 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
 
 
 def assign_there(x: Tensor, key: Any, value: Any) -> bool:
-    """Assign a number, or what lies in other memory, to a basic key of a tensor on another device than the CPU, by one
-    call of its library, where nothing has a gradient; return whether it took the call. What it refuses the long way
-    says.
+    """Assign a number, or a tensor in other memory, to a basic key of a tensor on another device than the CPU, by one
+    library call, where nothing has a gradient; return whether that was done. The long way does the rest, and reports
+    errors.
     """
     blob = x._data if type(x._data) is TBlob else blob_there(x)
     if blob is None or blob.device is CPU_DEVICE or x._step is not None or observers:
@@ -348,7 +348,7 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
                 return apart is None
     elif not (kind is float and blob.dtype.kind == "f" and value) and not (
         kind is int and 0 <= value <= 127 and blob.dtype.kind in "iuf"
-    ):  # -0.0 and what may not fit are for the long way
+    ):  # -0.0 and numbers that may not fit go the long way
         return False
     native, backend = blob.native() if blob._native is None else blob._native, cast("Any", blob.device.backend)
     before_write(owner)
@@ -363,8 +363,8 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
 
 
 def _apart(given: Native, blob: TBlob, key: Any) -> bool | None:
-    """Return whether an array lies before or behind all that a basic key selects of a blob, both in C order; None where
-    it is that itself, as in the last step of `x[key] += y`.
+    """Return whether an array lies before or behind all elements that a basic key selects of a blob, both in C order;
+    None where it is these elements, as in the last step of `x[key] += y`.
     """
     try:
         target = blob.native()[key]
@@ -378,20 +378,20 @@ def _apart(given: Native, blob: TBlob, key: Any) -> bool | None:
 
 
 def _told(value: Any) -> Any:
-    """Return a parameter with its type: 1 is equal to True, which not every parameter may be."""
+    """Return a parameter with its type, as 1 equals True, but not every parameter may be a boolean."""
     return type(value), value
 
 
 def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> None:
-    """Remember what computes an elementwise call of these dtypes on another device."""
-    from ..run.cuda_call import mapping  # the code generator comes with it
+    """Cache the function that computes an elementwise call of these dtypes on another device."""
+    from ..run.cuda_call import mapping  # loaded late, as it imports the code generator
 
     key = (device.backend, *_kinds(operands))
     if key in op.known_there:
         return
     kinds = [x.dtype if type(x) is Tensor else type(x) for x in operands]
     call = None
-    # a small power is code of its own; CuPy's powers of complex numbers are repaired as its other functions of them are
+    # small powers have code of their own; CuPy's powers of complex numbers are corrected like its other functions
     powers = op.name == "pow" and (dtype.kind == "c" or type(operands[1]) is not Tensor)
     if not powers and dtype != np.float16:  # which is no dtype of the standard, and has few bits for any difference
         with suppress(TypeError):  # NumPy's function takes no such operands in its loop
@@ -400,19 +400,19 @@ def remember_call(op: Op, operands: tuple[Any, ...], dtype: DType, device: Devic
 
 
 def call_first(op: Op, operands: tuple[Any, ...], dtype: DType, device: Device) -> Tensor | None:
-    """Remember what computes an elementwise call, and compute it if it is small; None where it is not."""
+    """Cache the function of an elementwise call, and return its result if it is small, else None."""
     remember_call(op, operands, dtype, device)
     return None if thin_closed[0] else call_known(op, operands)
 
 
 def reduce_first(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> Tensor | None:
-    """The same of a reduction. given: its parameters as they were asked for."""
+    """Do the same for a reduction. given: its parameters as the caller gave them."""
     remember_reduction(op, x, given, params, dtype)
     return None if thin_closed[0] else reduce_known(op, x, dict(zip(params, given, strict=True)))
 
 
 def remember_reduction(op: Op, x: Tensor, given: tuple[Any, ...], params: dict[str, Any], dtype: DType) -> None:
-    """Remember what computes a reduction on another device. given: its parameters as they were asked for."""
+    """Cache the function that computes a reduction on another device. given: its parameters as the caller gave them."""
     if not all(type(value) in _PLAIN for value in given):
         return
     from ..run.cuda_call import reducing  # likewise

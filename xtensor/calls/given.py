@@ -1,5 +1,5 @@
-"""NumPy arrays among the arguments of a captured function, which is handed tensors that share their memory: what NumPy
-makes of an array is not seen, what is made of a tensor is.
+"""NumPy arrays among the arguments of a captured function, which gets tensors that share their memory: operations of
+NumPy on arrays cannot be observed, those on tensors can.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..base.locks import fork_safe_lock
 from ..base.options import settings
 from ..tensor.face import from_native
 
-# Elements up to which a list, tuple or dict is looked into, and how deep such are looked into.
+# The most elements of a list, tuple or dict that is looked into, and the most levels of nesting.
 MOST_ELEMENTS, MOST_DEEP = 64, 8
 
 
 def holds_arrays(x: Any, deep: int = 0) -> bool:
-    """Return whether a value is a NumPy array, or a list, tuple or dict with one in it. deep: in how many it is."""
+    """Return whether a value is a NumPy array, or a list, tuple or dict with one in it. deep: its level of nesting."""
     if type(x) is ndarray:
         return is_held(x.dtype)
     return any(holds_arrays(part, deep + 1) for part in _parts(x)) if deep < MOST_DEEP else False
@@ -36,8 +36,8 @@ def _parts(x: Any) -> Sequence[Any]:
 
 
 def is_remade(x: Any) -> bool:
-    """Return whether another one like it can be made of other elements alone: of tuples, and of named ones that have
-    nothing else.
+    """Return whether a value is a tuple of which another one can be made from other elements alone: a plain tuple, or a
+    named tuple with no other state.
     """
     kind = type(x)
     return kind is tuple or (issubclass(kind, tuple) and _adds_nothing(kind) and not getattr(x, "__dict__", None))
@@ -45,27 +45,27 @@ def is_remade(x: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _adds_nothing(kind: type) -> bool:
-    """Return whether a class of tuples makes them as `namedtuple` does."""
+    """Return whether a class of tuples constructs them as `namedtuple` does."""
     *added, named = [vars(base) for base in kind.__mro__[: kind.__mro__.index(tuple)]]
     return "_fields" in named and not any({"__new__", "_make"} & one.keys() for one in added)
 
 
 def bounds_of(x: slice) -> tuple[Any, Any, Any]:
-    """Return what a slice is made of."""
+    """Return the bounds and the step of a slice."""
     return x.start, x.stop, x.step
 
 
 def remade(x: Any, parts: Sequence[Any]) -> Any:
-    """Return a tuple of other elements, the same one where they are its own."""
+    """Return a tuple like x of other elements, x itself where they are its own."""
     if all(one is other for one, other in zip(parts, x, strict=True)):
         return x
     return tuple(parts) if type(x) is tuple else type(x)._make(parts)
 
 
 class _Holder:
-    """A list or dict that has tensors in the place of its arrays, as long as calls that were given it go on.
+    """A list or dict that has tensors in place of its arrays, as long as calls that were given it go on.
 
-    calls: how many do. originals: what they were handed and what they were given for that, by the id of the former.
+    calls: how many of these go on. originals: the tensor in it and the array that it replaces, by the id of the former.
     """
 
     def __init__(self, holder: Any) -> None:
@@ -81,14 +81,14 @@ class _Holder:
                 self.holder[key] = self.originals[id(value)][1]
 
 
-# Those lists and dicts, by their ids: threads may call with the same ones.
+# These lists and dicts, by their ids: several threads may call with the same ones.
 _holders: dict[int, _Holder] = {}
 _lock = fork_safe_lock()
 
 
 class Shared:
-    """Arguments, args and kwargs, with tensors that share their memory in the place of NumPy arrays. In a block of it
-    lists and dicts among them hold such tensors, and arrays again after it.
+    """Arguments, args and kwargs, with tensors in place of the NumPy arrays whose memory they share. Within its `with`
+    block lists and dicts among them hold such tensors, after it the arrays again.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -101,7 +101,7 @@ class Shared:
 
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> Shared | None:
-        """Return arguments to be handed over; None where there are no arrays, or tensors lie on another device."""
+        """Return arguments to be shared; None where there are no arrays, or the default device is not the CPU."""
         every = (*args, *kwargs.values())
         if not any(map(holds_arrays, every)) and not (_holders and any(map(_parts, every))):
             return None
@@ -128,7 +128,7 @@ class Shared:
                     _holders.pop(number, None)
 
     def _of(self, x: Any, deep: int = 0) -> Any:
-        """Return what the function is handed for something. deep: in how many lists, tuples and dicts it is."""
+        """Return the value that the function gets in place of x. deep: the level of nesting of x."""
         if type(x) is ndarray and is_held(x.dtype):
             if id(x) not in self._made:
                 made = self._made[id(x)] = from_native(x, shared=True)
@@ -146,7 +146,7 @@ class Shared:
         return other
 
     def _hold(self, x: Any, deep: int) -> None:
-        """Put tensors in the place of the arrays in a list or dict."""
+        """Put tensors in place of the arrays in a list or dict."""
         held = _holders.setdefault(id(x), _Holder(x))
         self._held[id(x)] = held
         held.calls += 1

@@ -1,4 +1,4 @@
-"""What is remembered of a kind of calls of a captured function, and when its schedule runs."""
+"""The record of a kind of calls of a captured function, and when its schedule runs."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def asks_for_plain_calls(limits: Settings) -> bool:
 
 
 class Known:
-    """What is remembered of a signature: what a call did, or the reason why that is not known.
+    """The record of a signature: what a call did, or the reason why that could not be captured.
 
-    leaves: of the result, and of what is left elsewhere: what returns each, of the blobs that are returned, the tensors
-    that were given, and what was looked into. build: makes the result of its leaves. left: where the rest of them is
-    put. values: the places of results that are values; spent: those whose gradients it computed. plain: the settings
-    under which library calls cost less, or nothing else can be done, as far as is known; runs: those under which its
-    schedule runs. made, used: the numbers of its first and its last call. uses: how many calls Python has answered;
-    kinds: what machine code was told for others.
-    is_long: whether only its first steps were taken down, as more do not pay yet. again: what is computed of numbers;
-    otherwise: what is remembered of another call with such numbers, which comparisons told apart.
+    leaves: for each leaf of the result, and of values left elsewhere, a function that returns it, given results,
+    tensors, holders and cells (leaves.py). build: builds the result from its leaves. left: where the other values are
+    put. values: the places of results that are values; spent: the results whose gradients the function computed. plain:
+    the settings under which library calls cost less, or are the only way, as far as is known; runs: those under which
+    its schedule runs. used: the number of its last call. uses: how many calls Python has answered; kinds: those of
+    machine code, which has answered others.
+    is_long: whether only its first steps were recorded, as more do not pay yet. again: the arithmetic on numbers;
+    otherwise: the record of another call with such numbers, whose comparisons came out differently.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Known:
         self.otherwise: Known | None = None
 
     def ways(self) -> Iterator[Known]:
-        """Yield this and all that comparisons of the same numbers lead to."""
+        """Yield this record and the others to which comparisons of the same numbers lead."""
         known: Known | None = self
         while known is not None:
             yield known
@@ -89,7 +89,7 @@ class Known:
         return self._before + sum([kind.uses for kind in self.kinds])
 
     def let_go(self, kinds: Kinds) -> None:
-        """Let go of kinds that machine code knows no more."""
+        """Drop kinds that machine code no longer knows."""
         gone = [kind for kind in self.kinds if kinds.isdisjoint((kind,))]
         self._before += sum([kind.uses for kind in gone])
         self.kinds = [kind for kind in self.kinds if kind not in gone]
@@ -100,7 +100,7 @@ class Known:
         return self.uses + self.dispatched
 
     def is_to_be_told(self) -> bool:
-        """Return whether enough calls of this kind were answered in Python to tell machine code of it now."""
+        """Return whether enough calls of this kind were answered in Python to describe it to machine code now."""
         most = self._patience or DISPATCHED_AFTER
         self._waited += 1
         if self._waited < most:
@@ -110,8 +110,8 @@ class Known:
         return True
 
     def told(self, blobs: list[TBlob], call: Call, reach: Reach) -> Kind | None:
-        """Return what machine code is told of calls of this kind from now on, by one of them; None where they do more
-        than it can know.
+        """Return the description of this kind for machine code, made from one of its calls; None where these do more
+        than machine code can.
         """
         stands = None if self.captured is None or self.spent else self.captured.standing(blobs)
         if stands is None or self.captured is None or (self.left and self.captured.fails_late):
@@ -125,8 +125,8 @@ class Known:
         return kind
 
     def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
-        """Return the bytes of the results for these arguments; None where the function is to be called, as where a step
-        fails: the function itself may know what to do then, and its lines are in what is told of the error.
+        """Return the blobs of the results for these arguments; None where the function is to be called instead, as
+        after a failed step: the function may handle the error, and its lines belong in the traceback.
         """
         captured, limits = self.captured, settings()
         if captured is None:
@@ -141,14 +141,14 @@ class Known:
             except UntouchedError:
                 return None
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
-                if before is not None:  # else what is left elsewhere would lack what whole statements have left there
+                if before is not None:  # else values left elsewhere by earlier statements would be missing
                     before.put_back()
                 elif captured.fails_late or not (captured.fails or captured.may_be_repeated):
                     raise
                 return None
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
-        """Return whether a schedule is to run under settings, and remember which these are."""
+        """Return whether the schedule is to run under some settings, which are remembered."""
         if asks_for_plain_calls(limits):
             return False
         if self._is_small(captured, limits):
@@ -159,7 +159,7 @@ class Known:
         return True
 
     def rebuild(self, results: list[TBlob], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
-        """Return the result of a call, and leave elsewhere what it does."""
+        """Return the result of a call, and leave its other values elsewhere."""
         if not self.leaves and not self.left:
             return rebuilt(self.build, ())
         made = [face(blob) for blob in results]
@@ -167,7 +167,7 @@ class Known:
             valued(made[place])
         for one in self.spent:
             one.put(made, tensors)
-        made_thin((*made, *tensors))  # which others are as fast with, and machine code asks for
+        made_thin((*made, *tensors))  # which are fast for other calls, and needed by machine code
         if self.build is next:
             return self.leaves[0](made, tensors, holders, cells)
         tree = rebuilt(self.build, [leaf(made, tensors, holders, cells) for leaf in self.leaves])
@@ -178,7 +178,7 @@ class Known:
         return tree[0]
 
     def why(self) -> str:
-        """Return why the next call runs the function, "" if it does not."""
+        """Return why the next call runs the function itself, "" if it does not."""
         limits = settings()
         if self.reason or asks_for_plain_calls(limits):
             return self.reason or ASKED
@@ -186,6 +186,6 @@ class Known:
         return SMALL if self._is_small(self.captured, limits) else ""
 
     def _is_small(self, captured: Captured, limits: Settings) -> bool:
-        """Return whether library calls cost less: kernels that are to be found in Python, or in machine code, too."""
+        """Return whether library calls cost less than kernels, also than those that machine code finds."""
         often = captured.pays_dispatched and self.uses > (SMALL_AFTER if is_exchanged() else SMALL_ALONE)
         return captured.is_small and limits.engine == "auto" and not often

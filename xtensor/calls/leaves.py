@@ -1,4 +1,4 @@
-"""What a captured call returns: leaves, each from where later calls have it, and what makes the result of them."""
+"""The result of a captured call: leaves, each with the place where later calls find it, and what builds the result."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[A
 def ways_of(
     leaves: Sequence[Any], tensors: Places, made: Places, holders: Places, cells: Places
 ) -> list[Callable[..., Any]]:
-    """Return for each leaf what returns it in later calls. tensors, made, holders, cells: where they are, by the ids of
-    those of the first call; what is among none of them is a constant.
+    """Return for each leaf a function that returns it in later calls. tensors, made, holders, cells: places of the
+    objects of the first call, by id; a leaf that is none of them is a constant.
     """
     known = ((given, tensors), (result, made), (holder, holders), (computed, cells))
     ways: list[Callable[..., Any]] = []
@@ -53,8 +53,8 @@ def ways_of(
 
 
 class Spent(NamedTuple):
-    """A result whose gradient the function computed itself, so that nobody can once more. made: the number of the
-    result; rule: of its step; leaves: the numbers of the tensors whose gradients these were.
+    """A result whose gradient the function itself has computed, so that its tape is used up. made: the number of the
+    result; rule: that of its step; leaves: the numbers of the tensors whose gradients were computed.
     """
 
     made: int
@@ -62,7 +62,7 @@ class Spent(NamedTuple):
     leaves: tuple[int, ...]
 
     def put(self, made: list[Tensor], tensors: list[Tensor]) -> None:
-        """Make a result of a later call one that depends on the same tensors, and says that its tape is used up."""
+        """Give a result of a later call a step that depends on the same tensors, and whose tape is used up."""
         parents = [tensors[leaf]._step for leaf in self.leaves]
         step = Step(self.rule, tuple(parents), made[self.made])
         step.given = None
@@ -70,7 +70,7 @@ class Spent(NamedTuple):
 
 
 def spent_of(made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Spent]:
-    """Return those of some results that are used up. tensors: that were given or found."""
+    """Return those of some results whose tapes are used up. tensors: those that were given or found."""
     owners = {x.owner for x in tensors}
     leaves: dict[Step, int] = {x._step: place for place, x in enumerate(tensors) if type(x._step) is Leaf}
     found = []
@@ -83,15 +83,15 @@ def spent_of(made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Spent]:
     return found
 
 
-# What stands for a holder among the leaves that machine code is told, which know objects alone.
+# Stands for a holder among leaves for machine code, which only knows objects.
 HOLDER = -1
 
 
 def told_tree(
     leaves: Sequence[Any], build: Any, left: Sequence[Left], holders: Sequence[Any]
 ) -> tuple[list[tuple[int, Any]], Any, list[Any]]:
-    """Return leaves and what makes a result of them as machine code takes them (codegen/cpu/dispatch.py), and the
-    holders that it hands over as well. leaves: partials of the functions above; left: what is put elsewhere.
+    """Return leaves, and what builds a result from them, in the form for machine code (codegen/cpu/dispatch.py), and
+    the holders that it passes as well. leaves: partials of the functions above; left: where values are put elsewhere.
     """
     from ..codegen.cpu.kinds import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 

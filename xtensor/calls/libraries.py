@@ -1,4 +1,4 @@
-"""Libraries: which stay what they are, and what of them returns something else at each call."""
+"""Libraries: which are taken to be constant, and which of their functions return something else at each call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from .codes import attributes_of, loads_of, names_of
 
-# Modules whose functions and constants stay what they are.
+# Modules whose functions and constants never change.
 _LIBRARIES = sys.stdlib_module_names | {"array_api_compat", "cupy", "jax", "numpy", "scipy", "tqdm", "xtensor"}
 
 # Modules of libraries whose functions return something else at each call, and such attributes of other modules.
@@ -34,9 +34,9 @@ _OF_THREADS = frozenset(("active_count", "current_thread", "enumerate", "get_ide
 _OF_GC = frozenset(("get_count", "get_objects", "get_referrers", "get_stats", "get_threshold"))
 _OF_SYS = frozenset(("argv", "exc_info", "getrecursionlimit", "getrefcount", "path", "stdin"))
 
-# Functions of Python's that find what no code mentions or read files, those that tell apart what is alike, and names of
-# functions of paths: of those that read files, and of those that say what is outside, where a function has paths or
-# `os`. What libraries and installed packages ask for is taken to stay, but for files that are read.
+# Built-in functions that find values that code does not mention or that read files, and those that distinguish equal
+# objects. Names of functions that read files; and of those that ask the file system, which count where a function has
+# paths or `os`. Answers to libraries and installed packages are taken to be constant, except for files that are read.
 _FINDING, _TELLING = frozenset(("eval", "exec", "globals", "input", "open")), frozenset(("hash", "id"))
 _READING = frozenset(("read_bytes", "read_text"))
 _OUTSIDE = frozenset(
@@ -52,7 +52,7 @@ _VARYING_OF |= dict.fromkeys(("_thread", "threading"), _OF_THREADS)
 _VARYING_OF |= dict.fromkeys(("nt", "os", "posix"), _OF_OS)
 _VARYING_OF |= dict.fromkeys(("genericpath", "ntpath", "posixpath"), _OUTSIDE)
 
-# Libraries whose functions make the same of the same, but for those of some names.
+# Libraries whose functions are deterministic, except for those of some names.
 _DETERMINISTIC = frozenset(
     (
         *("abc", "array_api_compat", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses"),
@@ -75,14 +75,14 @@ def is_library(module: str) -> bool:
 
 
 def module_of(value: Any) -> str:
-    """Return the name of a module, or of that which a function or a class is from; "" for none."""
+    """Return the name of a module, or of the module of a function or a class; "" for none."""
     found = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
     return found if isinstance(found, str) else ""
 
 
 def is_of_deterministic(value: Any) -> bool:
-    """Return whether something is, or is of, a library that makes the same of the same, or of no library: functions of
-    the latter are followed into.
+    """Return whether a value is, or belongs to, a deterministic library, or no library: the functions of user code are
+    looked into.
     """
     module = module_of(value)
     if not _DETERMINISTIC.isdisjoint(accumulate(module.split("."), "{}.{}".format)):
@@ -95,13 +95,13 @@ def is_of_deterministic(value: Any) -> bool:
 def varying_in(function: Any, own: Mapping[str, Any]) -> str:
     """Return something that a function can call whose result differs between calls; "" if there is none.
 
-    own: what the function finds outside by its names, None for what is not there.
+    own: the values of names that the function looks up outside, None for missing ones.
     """
     code, names = function.__code__, names_of(function.__code__)
-    if is_library(str(function.__globals__.get("__name__"))):  # as what makes the texts of dataclasses
+    if is_library(str(function.__globals__.get("__name__"))):  # such as the one that makes the reprs of dataclasses
         return ""
     finding = _FINDING.intersection(names).difference(function.__globals__)
-    if function.__name__ != "__hash__" and _is_own(function):  # else of an object by those of its parts
+    if function.__name__ != "__hash__" and _is_own(function):  # else from the hashes of an object's parts
         finding |= _TELLING.intersection(names).difference(function.__globals__)
     if finding:
         finding &= {name for name, _ in loads_of(code)}
@@ -114,7 +114,7 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
     if not (
         asked or any(one in _VARYING or not names.isdisjoint(_VARYING_OF.get(one, ())) for one in modules.values())
     ):
-        return ""  # there is no need to look at each instruction, which takes as long as running some
+        return ""  # spares a look at each instruction, which takes as long as running some
     for name, attribute in loads_of(code):
         module = modules.get(name, "")
         if module in _VARYING:
@@ -129,7 +129,7 @@ def varying_in(function: Any, own: Mapping[str, Any]) -> str:
 
 
 def _is_own(function: Any) -> bool:
-    """Return whether a function is the user's code, and neither a library's nor an installed package's."""
+    """Return whether a function is the user's code, in neither a library nor an installed package."""
     library = is_library(str(function.__globals__.get("__name__")))
     return not library and "site-packages" not in function.__code__.co_filename
 
@@ -145,5 +145,5 @@ def is_of_paths(value: Any) -> bool:
 
 
 def _is_of(value: Any, names: Collection[str]) -> bool:
-    """Return whether a value is a function of one of some names."""
+    """Return whether a value is a function with one of some names."""
     return isinstance(value, (BuiltinFunctionType, FunctionType)) and value.__name__ in names

@@ -1,4 +1,4 @@
-"""Calls of the device library's functions: NumPy's or CuPy's, run at once, or as a step of a captured function."""
+"""Calls of functions of a device's library, NumPy or CuPy: run at once, or as a step of a captured function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..tensor.operands import Operand, common_device
 
 
 def native_of(x: Operand) -> Native:
-    """Return what a kernel takes for an operand; a tensor that can be a thin face becomes one, for the next call."""
+    """Return an operand as a kernel takes it; a tensor that can be a thin face becomes one, for the next call."""
     if not isinstance(x, Tensor):
         return x
     native = x.thin()
@@ -36,7 +36,7 @@ def native_of(x: Operand) -> Native:
 def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) -> Any:
     """Run a library function now: `on(x, "sort", lambda xp, a: xp.sort(a))` with the device's library as `xp`.
 
-    x: one tensor or several; the function gets their native arrays. name: whose errors these are. Returns a
+    x: one tensor or several; the function gets their native arrays. name: the function's name in errors. Returns a
     Tensor, or a tuple of them.
     """
     tensors = x if isinstance(x, tuple) else (x,)
@@ -62,9 +62,9 @@ def on(x: Tensor | tuple[Tensor, ...], name: str, function: Callable[..., Any]) 
 
 
 def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) -> Any:
-    """Return what a function of NumPy's makes of arrays of thin faces as a tensor or a tuple of them.
+    """Return the result of a NumPy function for arrays of thin faces as a tensor or a tuple of them.
 
-    None where it refuses them, as the long way says what is wrong, and where memory may have a gradient: thin faces
+    None where it refuses them, as the long way reports what is wrong, and where memory may have a gradient: thin faces
     have none themselves.
     """
     if observers or (histories[0] and is_recording()):
@@ -76,7 +76,7 @@ def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) 
 
 
 def _make_way(natives: Iterable[Native]) -> bool:
-    """Leave the processors to the library's own threads where arrays are large; return whether they are."""
+    """Dismiss our own threads in favour of the library's where arrays are large; return whether any is."""
     for native in natives:
         if native.nbytes > DIRECT_BELOW:
             dismiss()
@@ -85,20 +85,20 @@ def _make_way(natives: Iterable[Native]) -> bool:
 
 
 def shown(x: Tensor) -> Native | None:
-    """Return the array whose views are those of a tensor: of a thin face, or of what is there on another device and has
-    no gradient; None for any other.
+    """Return the native array of a tensor whose views can be made from it: of a thin face, or of a computed tensor on
+    another device without a gradient; None for any other.
     """
     data: Any = x._data
     if type(data) is TBlob and data.device is not CPU_DEVICE:
-        if x._step is not None or watchers:  # a look at the bytes is no step of a function that is captured
+        if x._step is not None or watchers:  # a view of the native array would not be captured
             return None
         return data.native() if data._native is None else data._native
     return x.thin()
 
 
 def thin_view(x: Any, method: str, *given: Any) -> Tensor | None:
-    """Return the view that a method of its array makes of such a tensor; None of any other, and for what the library
-    refuses: the long way says what is wrong.
+    """Return the view of such a tensor by a method of its native array; None for any other, and where the library
+    refuses: the long way reports what is wrong.
     """
     native = shown(x) if type(x) is Tensor and not thin_closed[0] else None
     try:
@@ -108,7 +108,7 @@ def thin_view(x: Any, method: str, *given: Any) -> Tensor | None:
 
 
 def rearranged(x: Tensor, way: str, given: Any) -> Tensor:
-    """Return the view that a method of Layout makes, of such a tensor by the library's own, which is cheaper.
+    """Return the view by a method of Layout, or where `shown` has an array by the library's own, which is cheaper.
 
     way: "permute", "flip", "insert" or "drop". given: its axes.
     """
@@ -119,7 +119,7 @@ def rearranged(x: Tensor, way: str, given: Any) -> Tensor:
     return x.viewed(getattr(x.blob.layout, way)(given)) if later is None else face(later)
 
 
-# Library functions the shapes of whose results depend on values.
+# Library functions whose results have shapes that depend on values.
 _DEPENDS_ON_VALUES = frozenset(("nonzero", "repeat", "unique_all", "unique_counts", "unique_inverse", "unique_values"))
 
 
@@ -129,12 +129,12 @@ def captured_call(
     """Run a library function now, as a step of the function that is being captured."""
     blobs = [x.blob for x in tensors]
     with capture.inside():
-        natives = [blob.shallow_copy().native() for blob in blobs]  # of which nothing is remembered
+        natives = [blob.shallow_copy().native() for blob in blobs]  # with nothing cached
         call = noting(device.backend.call, device.backend, name) if observers else device.backend.call
         try:
             result = call(function, *natives)
         except (TypeError, ValueError, IndexError, OverflowError) as error:
-            capture.refuse_call(name)  # the function may catch that: what it does then follows from values
+            capture.refuse_call(name)  # the function may catch it, and go on by values
             raise prefixed(name, error) from None
         parts = result if isinstance(result, (tuple, list)) else (result,)
         made = [_owned(part, natives, device).settle() for part in parts]
@@ -148,7 +148,7 @@ def captured_call(
 
 
 def _without_rule(found: Any, name: str, tensors: tuple[Tensor, ...]) -> Any:
-    """Return what a library function gave; going back from it to what has a gradient says that no rule is known."""
+    """Return a library function's result; a gradient through it will raise an error, as no rule is known."""
     steps = steps_of(tensors) if active[0] and type(found) is Tensor else None
     if steps is not None:
         remember(Rule(name, {}), (("x", None),) * len(steps), steps, found)
@@ -156,14 +156,14 @@ def _without_rule(found: Any, name: str, tensors: tuple[Tensor, ...]) -> Any:
 
 
 def _holds_memory(function: Callable[..., Any]) -> bool:
-    """Return whether a function holds arrays of its own: what they hold may differ in another call."""
+    """Return whether a function holds arrays of its own, whose contents may differ in another call."""
     inner = function.func if isinstance(function, partial) else function
     cells = [cell.cell_contents for cell in getattr(inner, "__closure__", None) or ()]
     return any(isinstance(value, (np.ndarray, Tensor, TBlob)) for value in cells)
 
 
 def _owned_all(result: Any, natives: list[Native], device: Device) -> Any:
-    """Return what a library function gave, perhaps several results, as a tensor or a tuple of them."""
+    """Return a library function's result, perhaps several arrays, as a tensor or a tuple of tensors."""
     if isinstance(result, (tuple, list)):
         return tuple([_owned(one, natives, device) for one in result])
     return _owned(result, natives, device)
@@ -179,7 +179,7 @@ def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
 
 
 def is_shown(native: Native, others: Iterable[Native]) -> bool:
-    """Return whether the memory that an array shows is that of one of others."""
+    """Return whether an array shares its root with one of others."""
     root = native if native.base is None else root_of(native)
     for one in others:  # noqa: SIM110 - any() over a generator takes three times as long
         if one is root or (one.base is not None and root_of(one) is root):
@@ -188,22 +188,22 @@ def is_shown(native: Native, others: Iterable[Native]) -> bool:
 
 
 def root_of(native: Native) -> Any:
-    """Return whose memory an array shows: the array or other object that no array lies behind."""
+    """Return the object whose memory an array shows: the last one of its chain of bases."""
     while (behind := getattr(native, "base", None)) is not None:
         native = behind
     return native
 
 
 def in_a_row(x: Tensor) -> Tensor:
-    """Return the elements in C order one after the other: in memory of their own unless they lie so, as NumPy's `ravel`
-    has them, where `reshape` returns a view of elements at any distance.
+    """Return the elements in C order as one contiguous row, like NumPy's `ravel`: a copy unless they lie so already,
+    whereas `reshape` also returns views with other strides.
     """
     row: Tensor = xt.reshape(x, (-1,))
     return row if row.size < 2 or _is_made_packed(row) or row.strides[0] == row.dtype.itemsize else row.copy()
 
 
 def _is_made_packed(row: Tensor) -> bool:
-    """Return whether a row is all of something pending, which will be packed."""
+    """Return whether a row is all of a pending result, which will be contiguous."""
     value: Any = row._data
     while type(value) is Node and value.blob is None and value.op.name == "reshape":
         value = value.inputs[0]

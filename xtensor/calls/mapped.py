@@ -1,5 +1,5 @@
-"""A function of one sample, called for all samples: once for all rows where its steps allow that (batching.py), else
-row after row, which a capture runs together.
+"""A function of one sample, mapped over all samples: at once for all rows where its steps allow that (batching.py),
+else row by row, as one captured schedule.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> F
         parts = [_opened(*pair) for pair in zip((*args, given), (*axes, 0), strict=True)]
         tensors = [x for leaves, _, _ in parts for x in leaves]
         length = _length(tensors)
-        from . import batching  # for functions that are mapped
+        from . import batching  # loaded only where functions are mapped
 
         reach = late.reach()
         found = state_of([x for _, wholes, _ in parts for x in wholes], reach)
@@ -75,7 +75,7 @@ def vmap(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> F
 
 
 def _axes_of(tree: Any, axes: Any, argument: str, whose: str) -> list[int | None]:
-    """Return the axis of each leaf of a tree; raises TypeError for what is no axis, ValueError if the trees differ."""
+    """Return the axis of each leaf of a tree; raises TypeError if that is no axis, ValueError if the trees differ."""
     try:
         found = spread(axes, tree)
     except ValueError:

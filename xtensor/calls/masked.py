@@ -1,8 +1,8 @@
 """Selections by a mask while a function is captured: `x[mask] = f(x[mask])` becomes `x = where(mask, f(x), x)`, and
 `sum(x[mask])` becomes `sum(where(mask, x, 0))`.
 
-How many elements a mask selects depends on its values, and with it all that is computed from them. As long as nobody
-asks for that number, what is elementwise is computed of all elements, and written where the mask is true.
+The number of elements that a mask selects depends on its values, and with it the shape of all that follows. As long as
+nobody asks for that shape, elementwise functions are computed for all elements, and written where the mask is true.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..tensor.operands import SCALARS
 if TYPE_CHECKING:
     from .op import Op
 
-# Steps of two masks that are compared at most, one after the other.
+# The most steps that are compared, one behind the other, to find out whether two masks are the same.
 COMPARED = 8
 
 
 def selection(value: Tensor, mask: Tensor) -> Tensor:
-    """Return the elements of a tensor where a mask is true; nobody else may hold either, and both are copies that are
-    recorded, or made of such.
+    """Return the elements of a tensor where a mask is true. Both must be recorded copies, or computed from such, that
+    nobody else holds.
     """
     tensor = Tensor()
     tensor._data = masked = Masked(value, mask, _settle)
@@ -43,12 +43,12 @@ def selection(value: Tensor, mask: Tensor) -> Tensor:
 
 
 def is_selection(x: Any) -> bool:
-    """Return whether this is a tensor of elements that a mask selects, which nobody has asked for."""
+    """Return whether x is a tensor of elements that a mask selects, which nobody has asked for."""
     return type(x) is Tensor and type(x._data) is Masked and x._data.blob is None
 
 
 def _settle(masked: Masked) -> TBlob:
-    """Return the elements: a function that needs them, or their number, is not captured."""
+    """Return the selected elements: a function that needs them, or their number, is not captured."""
     refuse_capture("getitem")
     backend = masked.device.backend
     native = backend.asarray(backend.index(masked.value.native(), masked.mask.native()))
@@ -58,7 +58,7 @@ def _settle(masked: Masked) -> TBlob:
 
 
 def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple[Any, ...]], Tensor]) -> Tensor | None:
-    """Return what an elementwise op makes of elements that one mask selects, and of scalars; None for all else.
+    """Return the result of an elementwise op on elements that one mask selects, and scalars; None for other operands.
 
     apply: records an op of whole tensors.
     """
@@ -71,13 +71,13 @@ def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple
     if not all(is_selection(x) or _is_scalar(x) for x in operands):
         return None
     if op.fails_on_values(*[x.dtype if type(x) is Tensor else type_of(x) for x in operands]):
-        return None  # of elements that are not selected as well
+        return None  # as elements that are not selected may fail
     return selection(apply(op, tuple(whole)), mask)
 
 
 def reduce_selected(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
-    """Return a reduction of elements that a mask selects as one of all elements; None for any other, and for what is
-    an error of no elements.
+    """Return a reduction of elements that a mask selects, as one of all elements; None for other operands, and for a
+    reduction that is an error without elements.
     """
     if not is_selection(x) or watching() is None or params["keepdims"] is not False:
         return None
@@ -99,7 +99,7 @@ def _true(value: Tensor) -> Tensor:
 
 
 def _mean(value: Tensor, mask: Tensor, dtype: Any) -> Tensor | None:
-    """The sum over the number of elements: divided in double precision, as NumPy divides."""
+    """Return the sum divided by the number of elements, in double precision as in NumPy."""
     if dtype is not None and dtype != value.dtype:
         return None
     kind = value.dtype if value.dtype.kind in "fc" else float64
@@ -109,8 +109,8 @@ def _mean(value: Tensor, mask: Tensor, dtype: Any) -> Tensor | None:
     return found
 
 
-# Reductions of (value, mask, dtype), where they have a value of no elements; products of complex numbers are others
-# with one more factor, where there are infinities.
+# Reductions of (value, mask, dtype) that are defined without elements. Products of complex numbers are left out: with
+# infinities another factor 1 would change them.
 _REDUCED: dict[str, Callable[[Tensor, Tensor, Any], Tensor | None]] = {
     "sum": lambda x, mask, dtype: xt.sum(_filled(x, mask, False), dtype=dtype),
     "prod": lambda x, mask, dtype: None if x.dtype.kind == "c" else xt.prod(_filled(x, mask, True), dtype=dtype),
@@ -128,9 +128,9 @@ def _is_scalar(x: Any) -> bool:
 
 
 def is_same_mask(copy: Tensor, mask: Tensor) -> bool:
-    """Return whether a mask has the values that a recorded copy of one will have.
+    """Return whether a mask has the same values as a recorded copy of a mask.
 
-    As long as the copy is pending nobody has written to what it reads: it would have been computed before.
+    As long as the copy is pending nobody has written to the memory it reads: it would have been computed before.
     """
     node, value = copy._data, mask._data if type(mask._data) is Node and mask._data.blob is None else mask.blob
     if type(node) is not Node or node.blob is not None:
@@ -139,7 +139,7 @@ def is_same_mask(copy: Tensor, mask: Tensor) -> bool:
 
 
 def _is_same(a: Any, b: Any, steps: int) -> bool:
-    """Return whether pending values, memory or numbers that are read now are the same."""
+    """Return whether two pending values, blobs or numbers are the same when read now."""
     if a is b:
         return True
     if type(a) is not type(b) or not steps:

@@ -1,8 +1,8 @@
-"""Numbers of Python's that differ from call to call, which later calls of a captured function are told.
+"""Python numbers that differ from call to call, and become inputs of later calls of a captured function.
 
-When a call differs from one that was captured by numbers alone - arguments, attributes, elements of lists and dicts -
-it is traced with Numbers in their places (graph/number.py). What it is remembered under has `VARYING` in place of them;
-of several such kinds, which comparisons of numbers lead to, each is asked in turn whether it is the one.
+When a call differs from a captured one only in numbers - arguments, attributes, elements of lists and dicts - it is
+traced with Numbers in their places (graph/number.py). Its signature has `VARYING` in place of them; if comparisons of
+numbers lead to several kinds with that signature, each is tried in turn.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from ..run.capture import Capture
     from ..storage.blob import TBlob
 
-# Stands for a number in the signature of calls that are told it.
+# Stands for a number in a signature where it is an input.
 VARYING = object()
 
-# Names in code that can tell a Number from a number: who mentions them is told none.
+# Names by which code can tell a Number from a number: functions that mention them are not traced.
 TELLING = frozenset(("type", "__class__"))
 
-# Taken by whoever has Numbers in lists, dicts and objects, and how often some were put there and taken away.
+# Held while Numbers are in lists, dicts and objects; and how often they were put there or taken away.
 _placing, placed = fork_safe_lock(), [0]
 
-# Nothing is computed of numbers.
+# The cells of a call without numbers that are inputs.
 NO_CELLS: tuple[Any, ...] = ()
 
-# Choices of numbers that a function is told, kinds that their values may lead to, and bytes of what a call
-# writes up to which it is traced: they are copied before.
+# Limits: of sets of numbers that are inputs of a function, of kinds that comparisons of these may lead to, and of bytes
+# that a traced call writes, as they are copied before.
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, MOST_VALUES, 1 << 30
 
-# Of each number its place in a signature, its value, and the number and the name of what holds it: -1 and None for an
-# argument, -1 and the id of the tuple for an element of one.
+# For each number its place in a signature, its value, and the index of its holder and its name there: -1 and None for
+# an argument, -1 and the id of the tuple for an element of a tuple.
 Numbers = Sequence[tuple[int, Any, int, Any]]
 
 
 def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]:
-    """Return a signature without the numbers in some places."""
+    """Return a signature with VARYING for the numbers in some places."""
     key = list(signature)
     for place in places:
         key[place] = VARYING
@@ -52,8 +52,8 @@ def masked(signature: tuple[Any, ...], places: Iterable[int]) -> tuple[Any, ...]
 
 
 def differing(signature: tuple[Any, ...], other: tuple[Any, ...], numbers: Numbers) -> list[int]:
-    """Return the numbers, by their order, in which alone a signature differs from another one; none where it differs
-    in more, or in no number.
+    """Return the indices of the numbers in which a signature differs from another one; none where anything else
+    differs.
     """
     if len(other) != len(signature):
         return []
@@ -68,11 +68,11 @@ def differing(signature: tuple[Any, ...], other: tuple[Any, ...], numbers: Numbe
 
 
 class Traced:
-    """A call that is traced: some numbers, by their order, are Numbers in their places.
+    """A call that is traced, with Numbers in place of some numbers.
 
-    found: what signature_of has returned. chosen: these numbers; args, kwargs: what the function is given. indexes: as
-    of an Arithmetic. In a block of it, Numbers are in the lists, dicts and objects that hold such numbers (`has_held`),
-    if `places`: another thread may have put some into its own, which may be the same.
+    found: the result of signature_of. chosen: the indices of these numbers; args, kwargs: the function's arguments.
+    indexes: as of an Arithmetic. Within its `with` block Numbers are also in lists, dicts and objects that hold such
+    numbers (`has_held`), but only if `places`: another thread may have put its own into the same holders.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Traced:
             _placing.release()
 
     def keep(self, written: Sequence[Tensor]) -> bool:
-        """Keep copies of tensors that the call is expected to write; return False where it cannot be traced: these are
-        too large, or a number is behind a property.
+        """Copy the tensors that the call is expected to write; return False where it cannot be traced: these are too
+        large, or a number is behind a property.
         """
         held = [(type(self._holders[cast(int, left.where)]), left.key) for left, _ in self._held]
         hidden = [isinstance(key, str) and isinstance(getattr(kind, key, None), property) for kind, key in held]
@@ -136,12 +136,12 @@ class Traced:
         return True
 
     def asked(self) -> set[int]:
-        """Return the numbers, by their order, whose values were asked for."""
+        """Return the indices of the numbers whose values were asked for."""
         return {self.chosen[place] for place in self.arithmetic.asked}
 
     def undone(self, capture: Capture) -> bool:
-        """Put back what a call has written that failed, perhaps for being traced; return whether it did nothing else
-        that a second call would do again.
+        """Restore the tensors that a failed call has written, which may have failed because it was traced; return
+        whether it had no other effect that a second call would repeat.
         """
         self.arithmetic.close()
         written = {owner for owner, version in self._owners.items() if owner.version != version}
@@ -156,9 +156,9 @@ class Traced:
 
 
 def settle_keys(tree: Any, whole: Container[int]) -> None:
-    """Put plain numbers in place of Numbers among the keys of dicts in a result, which their hashes have asked for.
+    """Put plain numbers in place of Numbers among the keys of dicts in a result; hashing has asked for their values.
 
-    whole: the ids of lists, dicts and objects that are there without the call.
+    whole: the ids of lists, dicts and objects that existed before the call.
     """
     for one in above_leaves(tree, whole):
         if isinstance(one, dict) and any(map(_has_number, one)):
@@ -181,7 +181,7 @@ def _settled(key: Any) -> Any:
 
 
 def others_placed(traced: Traced | None) -> bool:
-    """Return whether another thread has Numbers in objects, which may be among what a call reads."""
+    """Return whether another thread has put Numbers into objects, which a call may read."""
     if traced is not None and traced.has_held:
         return not traced.places
     free = _placing.acquire(False)
@@ -193,10 +193,10 @@ def others_placed(traced: Traced | None) -> bool:
 def _replaced(
     values: Iterable[Any], numbers: Iterator[int], given: dict[int, Number], tuples: Container[int]
 ) -> Iterator[Any]:
-    """Yield arguments, some of the numbers among them and in tuples replaced. numbers: their order among all numbers.
-    tuples: the ids of those tuples.
+    """Yield arguments with some of the numbers among them, and in tuples, replaced. numbers: the indices of arguments'
+    numbers among all. tuples: the ids of those tuples.
     """
-    made: dict[int, Any] = {}  # of tuples, which may be given twice
+    made: dict[int, Any] = {}  # by the ids of tuples, which may be given twice
 
     def replaced(value: Any, *, is_told: bool) -> Any:
         if type(value) in KINDS:
@@ -207,7 +207,7 @@ def _replaced(
         if not is_remade(value):
             return value
         if id(value) not in made:
-            made[id(value)] = value  # of what it is in itself
+            made[id(value)] = value  # for a tuple that contains itself
             made[id(value)] = remade(value, [replaced(part, is_told=id(value) in tuples) for part in value])
         return made[id(value)]
 

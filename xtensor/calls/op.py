@@ -1,4 +1,4 @@
-"""The Op record, and apply() and reduce(): where every call of a row is checked, and computed or recorded."""
+"""The Op record, and apply() and reduce(), where every call of a function is checked, and computed or recorded."""
 
 from __future__ import annotations
 
@@ -74,27 +74,27 @@ from .record import (
 )
 from .small import REMEMBERED
 
-# Every row, by name: what tests, docs and the engines are driven by.
+# Every op by its name; tests, docs and the engines are driven by these.
 REGISTRY: dict[str, Op] = {}
 
 
 class Op:
-    """One function of the namespace, as its row declares it.
+    """One function of the namespace, as its decorator declares it (rows.py).
 
     kind: "elementwise" or "reduction".
     accepts: the category of dtypes it takes.
-    element: its formula over one element; None where it is a primitive of the machines.
-    of_nothing: of a reduction, its value over no elements; None where that is an error.
+    element: its formula for one element; None if it is a primitive of the backends.
+    of_nothing: for a reduction, its value over no elements; None where that is an error.
     domain: the interval its test samples are drawn from.
     one_axis: whether a reduction takes a single axis or all, as argmax does.
     fails_on_values: whether, given operand dtypes, an error may depend on the values; such a call is not recorded.
-    composed: of a reduction, what it is in other functions' terms, from (x, params); recorded in its place.
-    rule: its derivative; an empty one where there is none.
-    slow: the characters of the dtypes in which the library takes long for it.
-    below: the bytes, one element, up to which the library's function at once is cheaper than recording.
-    reduced: of reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
-        shape and dtype, or for a composed one what stands for all it records, None where nothing can.
-    known_there, ready: what small calls on other devices than the CPU came to (see elsewhere.py).
+    composed: for a reduction, a function of (x, params) that composes it of others, which are recorded instead.
+    rule: its derivative rule; an empty one where there is none.
+    slow: the characters of the dtypes for which the library's function is slow.
+    below: a list of one number: the bytes up to which calling the library's function is cheaper than recording.
+    reduced: for reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
+        shape and dtype, or for a composed one the macro of its steps, None if there is none.
+    known_there, ready: caches for small calls on other devices than the CPU (see elsewhere.py).
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Op:
 
     @cached_property
     def slots(self) -> tuple[tuple[str, None], ...]:
-        """The places of the operands on the tape."""
+        """The slots of the operands on the tape."""
         return tuple((name, None) for name in self.parameters)
 
     @cached_property
@@ -179,7 +179,7 @@ class Op:
         def machine(primitive: str) -> Callable[..., Any]:
             return REGISTRY[primitive].kernel(backend)
 
-        computed: Any = None  # the formula may need rows that are not there yet
+        computed: Any = None  # traced late: the formula may need ops that are not declared yet
 
         def run(*natives: Any) -> Any:
             if any(promote(getattr(native, "dtype", type(native))).kind not in takes for native in natives):
@@ -191,7 +191,7 @@ class Op:
         return run
 
     def dtype(self, *operands: DType | type, **params: Any) -> DType:
-        """Return the result dtype for operand dtypes and Python scalar types: what the CPU kernel makes of ones.
+        """Return the result dtype for operand dtypes and Python scalar types: that of the CPU kernel's result for ones.
 
         Raises TypeError, naming the argument that is not accepted.
         """
@@ -207,7 +207,7 @@ class Op:
         return found
 
     def refusal(self, operands: Iterable[DType | type], error: Exception | None = None) -> Exception:
-        """Return the error for operands the kernel did not take: the first whose dtype is not accepted is named."""
+        """Return the error for operands that the kernel refused, naming the first whose dtype is not accepted."""
         dtypes = [d if isinstance(d, np.dtype) else promote(d) for d in operands]
         about_dtypes = error is None or re.match("ufunc|numpy boolean|The numpy boolean|formula", str(error))
         standard, wider = self.accepts.letters, self.accepts.letters + self.accepts.widens
@@ -239,14 +239,14 @@ def apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 
 def operand_of(op: Op, x: Any, argument: str, device: Device | None = None) -> Any:
-    """Return what an op is given as a Tensor, a Python scalar or a Number, as `as_operand` does. An exponent is always
-    known: small powers are code of their own.
+    """Return an operand as a Tensor, a Python scalar or a Number, as `as_operand` does. An exponent is never a Number,
+    as small powers have code of their own.
     """
     return x if is_traced(x) and op.name != "pow" else as_operand(x, op.name, argument, device)
 
 
 def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tensor:
-    """Compute or record an elementwise op, and how its result goes back to operands that have a gradient."""
+    """Compute or record an elementwise op, with a step on the tape to its operands that have a gradient."""
     native = None if thin_closed[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
     if native is None:
         result = _apply(op, operands)
@@ -257,8 +257,8 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
 
 
 def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any]) -> Native | None:
-    """Return what the library gives for operands of at most so many bytes that are computed and on the CPU; None where
-    one is not, or is refused. call: how its functions are called.
+    """Return the library's result for operands of at most so many bytes that are computed and on the CPU; None where
+    one is not, or is refused. call: calls the library's function.
     """
     natives = []
     for x in operands:
@@ -277,14 +277,14 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
     try:
         return np.asarray(call(op.cpu_kernel, *natives))
     except REFUSED:
-        return None  # the long way says what is wrong
+        return None  # the long way reports what is wrong
 
 
 _INT = frozenset((int,))
 
 
 def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
-    """Reduce a small array at once; None for what is unusual or refused: the long way says what is wrong."""
+    """Reduce a small array at once; None for unusual or refused parameters: the long way reports what is wrong."""
     axis, keepdims = None, False
     for name, value in given.items():
         kind = type(value)
@@ -324,7 +324,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     try:
         shape = broadcast(op.name, operands)
     except ValueError:
-        op.dtype(*kinds)  # where dtypes are wrong as well, NumPy speaks of them first
+        op.dtype(*kinds)  # where dtypes are wrong as well, NumPy reports these first
         raise
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
@@ -336,7 +336,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
 
 
 def reduce_on_tape(op: Op, kernel: Any, x: Any, given: dict[str, Any]) -> Tensor | None:
-    """Reduce a small tensor that has a gradient at once; None for any other, or what is unusual or refused."""
+    """Reduce a small tensor that has a gradient at once; None for any other, or unusual or refused parameters."""
     if type(x) is not Tensor or thin_closed[0]:
         return None
     steps = steps_of((x,))
@@ -362,7 +362,7 @@ def reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
         steps = steps_of((x,))
         if steps is not None:
             given = dict(params)
-            with recording(OFF):  # what it is composed of has no say in its derivative
+            with recording(OFF):  # its own rule counts, not those of the functions it is composed of
                 result = _reduce(op, x, params)
             _remember_reduced(op, x, given, steps, result)
             return result
@@ -378,12 +378,12 @@ def _remember_reduced(op: Op, x: Tensor, given: dict[str, Any], steps: list[Any]
 def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
     """Compute or record a reduction, whatever its operand depends on.
 
-    Of a whole array it is asked of the library first, of other axes only where others can write to the operand.
+    For a whole array the library is tried first, for other axes only where others can write to the operand.
     """
     known = reduce_known(op, x, params) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
-    # searches are composed along one axis alone, other reductions along any
+    # searches are composed only along one axis, other reductions along any
     whole = params["axis"] is None and (op.composed is None or op.one_axis)
     reduced = _reduce_quickly(op, x, params) if whole else _search_at_once(op, x, params)
     if reduced is None:
@@ -418,8 +418,8 @@ def _reduce(op: Op, x: Any, params: dict[str, Any]) -> Tensor:
 
 
 def _composed(op: Op, x: Tensor, params: dict[str, Any]) -> Tensor | None:
-    """Return a reduction as other functions compose it, of integers and booleans as the floats that their mean is of,
-    or as places are found in them; None where they do not.
+    """Return a reduction composed of other functions, None where it is not. Of integers and booleans, searches are
+    composed as they are, and reductions that have floats as results after a conversion to these.
     """
     if op.composed is None or not x.size:
         return None
@@ -440,9 +440,9 @@ def _dtype_of(op: Op, kinds: tuple[Any, ...], params: dict[str, Any]) -> DType:
 
 
 def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
-    """Reduce what is computed at once, where that takes the library less time than a launch; None for anything else.
+    """Reduce a computed tensor at once, where the library takes less time than a launch; None for anything else.
 
-    A reduction of a whole array is little to wait for; others may go together with what follows.
+    Recording a reduction of a whole array saves little; others may be fused with the steps that follow.
     """
     if thin_closed[0] or type(x) is not Tensor:
         return None
@@ -455,8 +455,8 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
 
 
 def _search_at_once(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
-    """Find places along one axis of what is computed at once, where the library goes along rows in memory, or takes
-    less time than what is recorded; None for anything else.
+    """Search along one axis of a computed tensor at once, where the library goes along rows in memory, or takes less
+    time than recorded steps; None for anything else.
     """
     axis = params["axis"]
     if not op.one_axis or thin_closed[0] or type(x) is not Tensor or type(axis) is not int:
@@ -477,7 +477,7 @@ _PLAIN_AXES = (int, tuple, type(None))
 def _remember_reduction(
     op: Op, x: Tensor, given: tuple[Any, ...], found: tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]
 ) -> None:
-    """Remember what a reduction's parameters come to, and what is recorded then, where they are of the usual types."""
+    """Cache a reduction's checked parameters, and what is recorded for them, if they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         make_room(op.reduced, REMEMBERED)
         op.reduced[x.shape, x.dtype.num, given] = found
@@ -497,7 +497,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
         return None
     try:
         found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
-    except TypeError:  # a parameter that does not hash: the long way says what is wrong with it
+    except TypeError:  # a parameter that does not hash: the long way reports what is wrong
         return None
     if found is None:
         return None
@@ -519,7 +519,7 @@ _COMPOSED, _DOUBLE = tuple([np.dtype(code) for code in "fdFD"]), np.dtype(np.flo
 
 
 def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
-    """Check what a reduction is told besides its axes, and write it as the kernels take it."""
+    """Check a reduction's parameters other than its axes, and convert them for the kernels."""
     if not isinstance(params["keepdims"], (bool, int, np.bool_)):
         raise TypeError(expected(op.name, "keepdims", "be True or False", repr(params["keepdims"])))
     params["keepdims"] = bool(params["keepdims"])
@@ -532,7 +532,7 @@ def _check_params(op: Op, x: Tensor, params: dict[str, Any]) -> None:
 
 
 def _reduced_axes(op: Op, x: Tensor, params: dict[str, Any]) -> tuple[int, ...]:
-    """Return the axes a reduction removes, and write `axis` as its kernel takes it."""
+    """Return the axes that a reduction removes, and convert `axis` for its kernel."""
     axis = params["axis"]
     if op.one_axis and axis is not None:
         axis = params["axis"] = as_axis(axis, x.ndim, op.name)
@@ -579,7 +579,7 @@ def node_later(
 
 
 def value_of(x: Tensor) -> Node | TBlob:
-    """Return what a node reads of a tensor: the pending node behind it, else its bytes."""
+    """Return what a node reads for a tensor: the pending node behind it, else its blob."""
     value: Any = x._data
     if type(value) is Part:
         record_part(x)
@@ -602,9 +602,9 @@ CAST = _Cast()
 
 
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
-    """Return a tensor converted to another dtype when it is asked for, or None where it is to be done now."""
+    """Return a tensor that is converted to another dtype when it is asked for, or None where to convert it now."""
     if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
-        return None  # every library converts alike, but what is fused with it would be the library's as well
+        return None  # libraries convert alike, but steps fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
     below = cheap_below[0] if x.device is CPU_DEVICE else LAUNCHED_BELOW
     if not worth_recording(settings(), nbytes, is_node(x), DIRECT_BELOW if thin_closed[0] else below):
@@ -617,9 +617,9 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
 def library_later(
     op: Any, operands: tuple[Tensor, ...], params: dict[str, Any], shape: Shape, dtype: DType
 ) -> Tensor | None:
-    """Return what the library's own function will compute when it is asked for, or None where it is to be done now.
+    """Return a tensor that the library's own function computes when it is asked for, or None where to compute it now.
 
-    Only what is recorded always waits so: nothing fuses with such a step, but a watched function may hold one.
+    This is for lazy="always" alone: nothing fuses with such a step, but a captured function may contain one.
     """
     limits = settings()
     if limits.lazy != "always":
@@ -632,10 +632,10 @@ def library_later(
 def contraction_later(
     op: Any, operands: tuple[Tensor, ...], params: dict[str, Any], shape: Shape, dtype: DType, work: int
 ) -> Tensor | None:
-    """Return a contraction that will be computed with what follows it, or None where it is to be done now.
+    """Return a contraction that is computed with the steps that follow it, or None where to compute it now.
 
-    work: its multiplications. Waiting costs some microseconds, and saves something where code of ours computes it,
-    however small the result is.
+    work: its multiplications. Waiting costs some microseconds, and pays where our own code computes it, however small
+    the result is.
     """
     limits = settings()
     if limits.lazy == "always":
@@ -664,7 +664,7 @@ def _direct(
     natives = [native_of(x) for x in operands]
     dtype = None
     try:
-        if backend is not CPU:  # where the CPU says what is accepted, and what comes out
+        if backend is not CPU:  # the CPU's kernel decides which dtypes are accepted and come out
             dtype = _dtype_of(op, kinds, params)
             if not all(isinstance(x, Tensor) or fits(x, kinds) for x in operands):
                 CPU.call(op.cpu_kernel, *[np.ones(1, x.dtype) if isinstance(x, Tensor) else x for x in operands])
@@ -681,7 +681,7 @@ def _direct(
 
 
 def _with_scalars(op: Op, operands: tuple[Any, ...], params: dict[str, Any], backend: Backend) -> Callable[..., Any]:
-    """Return an op's function of the native arrays of its operands that are tensors."""
+    """Return an op's kernel as a function of the native arrays of its tensor operands alone."""
     scalars = [None if isinstance(x, Tensor) else x for x in operands]
     kernel = partial(op.kernel(backend), **params)
 

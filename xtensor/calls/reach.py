@@ -1,7 +1,7 @@
-"""What a function can find by its names, and which values are constants.
+"""The values that a function can find by names, and which values are constants.
 
-What it finds is looked up again at every call of a captured function (signature.py). Names are those that its code
-mentions, that of functions among what it finds, and that of methods that it can call.
+These values are looked up again at every call of a captured function (signature.py). The names are those mentioned in
+its code, in that of functions it finds, and in that of methods it can call.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ from .libraries import (
     varying_in,
 )
 
-# How many objects and functions are looked into.
+# The most objects, and the most functions, that are looked into.
 MOST_OBJECTS = 512
 
-# Names that find all attributes of an object, and modules that copy all of them.
+# Names by which code reaches all attributes of an object, and modules that copy all of them.
 _ALL = frozenset(("__dict__", "__getattribute__", "dir", "vars"))
 _COPYING = frozenset(("_pickle", "cloudpickle", "copy", "copyreg", "dataclasses", "pickle"))
 
-# Built-in names whose values never change, besides functions and classes; somebody has added all others.
+# Built-in names whose values never change, besides functions and classes; any others were added by somebody.
 _BUILTIN_CONSTANTS = frozenset(
     ("Ellipsis", "NotImplemented", "copyright", "credits", "exit", "help", "license", "quit")
 )
 _BUILTIN_KINDS = (BuiltinFunctionType, type)
 
-# Kinds of constants that are equal only where nobody can tell them apart, or that are compared by identity.
+# Types of constants that are indistinguishable where they are equal, or that are compared by identity.
 _PLAIN = frozenset((int, bool, str, bytes, type(None), type(Ellipsis), FunctionType, BuiltinFunctionType, ModuleType))
 _IMMUTABLE = (np.dtype, np.ufunc, type, Enum, Device, CodeType)
 
-# The kind of functions that remember what they have returned, whose memory others may have too.
+# The type of functions that cache their results, whose memory others may hold, too.
 _CACHED = type(lru_cache(None)(len))
 
 
 def constant_of(x: Any) -> tuple[Any, ...] | None:
-    """Return what tells a constant from all others, its type first; None for what is none, as it may change."""
+    """Return a key that distinguishes a constant from all others, its type first; None for a value that may change."""
     kind = type(x)
     if kind in _PLAIN:
         return kind, x
@@ -78,26 +78,26 @@ def constant_of(x: Any) -> tuple[Any, ...] | None:
         return constant_of((slice, x.start, x.stop, x.step))
     if isinstance(x, np.generic):
         return kind, x.tobytes()
-    if kind is np.ufunc and x.__name__.endswith(" (vectorized)"):  # of a function that cannot be looked at
+    if kind is np.ufunc and x.__name__.endswith(" (vectorized)"):  # made from a function that is out of reach
         return None
     return (kind, x) if isinstance(x, _IMMUTABLE) else None
 
 
 @lru_cache(maxsize=1024)
 def _has_only_constants(kind: Any) -> bool:
-    """Return whether an enumeration has no functions of its own, and members that are nothing but constants."""
+    """Return whether an enumeration has no functions of its own, and all its members are plain constants."""
     values = [value for base in kind.__mro__ if not stays(base) for value in vars(base).values()]
     functions = [one for value in values for one in behind(value) if not is_library(str(one.__module__))]
     return not functions and all(len(vars(one)) <= 4 and constant_of(one.value) is not None for one in kind)
 
 
 def is_plain(constant: Any) -> bool:
-    """Return whether a constant has nothing in it that can change."""
+    """Return whether nothing inside a constant can change."""
     kind = type(constant)
     if kind is ModuleType:
         return is_library(constant.__name__)
     if kind is FunctionType:
-        inner = wrapped(constant)  # as of a gradient
+        inner = wrapped(constant)  # such as the function of a gradient
         known = inner is None or (type(inner) is FunctionType and is_plain(inner))
         return known and is_library(str(constant.__module__))
     if kind is BuiltinFunctionType:
@@ -110,33 +110,33 @@ def is_plain(constant: Any) -> bool:
 
 
 def _is_public(function: Any) -> bool:
-    """Return whether a function is one that a library's module has, which finds what is always the same."""
+    """Return whether a function is an attribute of a library's module, so that all that it finds is constant."""
     if type(function) is not FunctionType or not is_plain(function):
         return False
     return vars(sys.modules.get(function.__module__, object)).get(function.__qualname__) is function
 
 
 def wrapped(x: Any) -> Any:
-    """Return the function that an object stands for, as functools says it; None where it stands for none."""
+    """Return the function that an object wraps, by `__wrapped__` as in functools; None if it wraps none."""
     return getattr(x, "__dict__", {}).get("__wrapped__")
 
 
 class Reach:
-    """What a function can find by its names, as far as that is known: it grows with the objects and functions that are
-    met at calls.
+    """The values that a function can find by names, as far as known: it grows with the objects and functions that calls
+    meet.
 
     names: all that its code mentions, and that of functions that it finds and of methods that it can call. places:
-    where values are found, each a dict and a key or a cell, with the last constant found there, what tells that from
-    others, and of a function its form. grown: a count of what came to these; version: of functions whose form changed.
-    varying: what it can call that returns something else each time. handles: whether it handles errors. every: whether
-    it finds attributes by names that it makes. spreads: where names can be added, with how many there were, and what
-    takes them in. copies: of NumPy arrays that it finds.
+    where values are found: a dict and a key, or a cell and its name, with the last constant found there, its key
+    (constant_of), and for a function its form. grown: counts additions; version: counts functions whose form changed.
+    varying: a function it can call that returns something else each time. handles: whether it handles errors. every:
+    whether it may look up any attribute. spreads: dicts to which names can be added, with their lengths, and functions
+    that take such names in. copies: of NumPy arrays that it finds.
     """
 
     def __init__(self, function: Any) -> None:
         self.names: set[str] = set()
         self.places: list[list[Any]] = []
-        self._functions: dict[int, Any] = {}  # with their forms; held, so that no other one gets its number
+        self._functions: dict[int, Any] = {}  # with their forms; held, so that no other one gets its id
         self._classes: dict[type, tuple[type, ...]] = {}
         self._methods: set[tuple[type, str]] = set()
         self.grown = self.version = 0
@@ -149,13 +149,13 @@ class Reach:
         self.copies = Copies()
         self.spreads: list[tuple[Mapping[str, Any], int, Callable[[], None]]] = []
         if not isinstance(function, (MethodType, partial)) and (not wrapped(function) or not stays(type(function))):
-            self._found_in({"self": function})  # else it is what it stands for, and that is taken in
+            self._found_in({"self": function})  # else only the function that it wraps, which is taken in, is called
         self.take(function)
 
     def take(self, function: Any) -> bool:
-        """Take in what a function finds; return False where there are too many functions."""
+        """Take in the names and places of a function; return False where there are too many functions."""
         taken = self._take(function)
-        if not self._is_naming:  # what is mentioned brings in more functions: one by one, however many call each other
+        if not self._is_naming:  # names bring in more functions: one after the other, however many call each other
             self._is_naming = True
             try:
                 while self._mentioned:
@@ -185,23 +185,23 @@ class Reach:
             return self._take(function.__func__)
         inner = wrapped(function)
         self.note(function)
-        if inner is not None and not isinstance(function, FunctionType):  # else it calls that by one of its names
+        if inner is not None and not isinstance(function, FunctionType):  # else it calls that by a name of its own
             return self._take(inner)
         if isinstance(getattr(function, "__code__", None), CodeType):
             self._take_code(function)
         return True
 
     def _take_code(self, function: Any) -> None:
-        """Take in a function's names, and where it finds values by them."""
+        """Take in the names of a function's code, and the places where it finds values by them."""
         mentioned, spread = set(names_of(function.__code__)), function.__globals__
         names = globals_of(function.__code__)
-        modules = mentioned - (names & spread.keys())  # they can be imported inside a function
+        modules = mentioned - (names & spread.keys())  # which a function may import
         if imports_from(function.__code__):
             packages = [*accumulate(str(spread.get("__package__") or "").split("."), "{}.{}".format)]
             modules |= {*packages, *(f"{one}.{name}" for one in packages for name in mentioned)}
         for found, looked_up in ((spread, names), (sys.modules, modules)):
             self._found_in(found, [one for one in sorted(looked_up & found.keys()) if not stays(found[one])])
-        hidden = (names - spread.keys()) & vars(builtins).keys()  # as long as there is no global of that name
+        hidden = (names - spread.keys()) & vars(builtins).keys()  # a global of that name may be added
         self._found_in(spread, sorted(hidden))
         added = sorted(hidden - _BUILTIN_CONSTANTS)
         self._found_in(vars(builtins), [one for one in added if not isinstance(vars(builtins)[one], _BUILTIN_KINDS)])
@@ -216,11 +216,11 @@ class Reach:
         self._look_for_varying(function)
         self._codes.append(function.__code__)
         self.handles = self.handles or handles_errors(function.__code__)
-        compares = _is_made(function) and function.__name__ in _COMPARING  # with objects of its own class
+        compares = _is_made(function) and function.__name__ in _COMPARING  # made ones mention the class itself
         self._mentioned.append({*names_of(function.__code__)} - ({"__class__"} if compares else set()))
 
     def is_log(self, name: Any, value: Any) -> bool:
-        """Return whether a value of this name is a list that is only appended to: what is in it makes no difference.
+        """Return whether a value of this name is a list that is only appended to: its contents make no difference.
 
         Code is looked at when the first list is found, as that takes as long as running some.
         """
@@ -233,7 +233,7 @@ class Reach:
         return name in self._logs and name not in self._otherwise
 
     def grew(self) -> None:
-        """Take in names that were added where they can be found."""
+        """Take in names that were added to dicts where they can be found."""
         for place, (spread, count, take) in enumerate(self.spreads):
             if len(spread) != count:
                 self.spreads[place] = spread, len(spread), take
@@ -247,13 +247,13 @@ class Reach:
         self.grown += bool(new)
 
     def _look_for_varying(self, function: Any) -> None:
-        """Take note of what a function can call that returns something else each time, or finds attributes by names
-        that it makes.
+        """Note whether a function can call functions that return something else each time, or may look up any
+        attribute.
         """
         names, code = names_of(function.__code__), function.__code__
         own = {name: function.__globals__.get(name) for name in globals_of(code)}
         own |= dict(zip(code.co_freevars, map(_content_of, function.__closure__ or ()), strict=True))
-        own |= {name: sys.modules.get(name) for name, value in own.items() if value is None}  # imported in it, say
+        own |= {name: sys.modules.get(name) for name, value in own.items() if value is None}  # perhaps imported inside
         any_name = any(map(_finds_any, own.values()))
         if not self.every and (any_name or not _ALL.isdisjoint(names) or makes_names(code)):
             self.every = True
@@ -265,26 +265,26 @@ class Reach:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether all that NumPy's arrays hold which are made in it follows from what is found: it has no functions
-        that return what they have returned before, and none of libraries that may make something else each time.
+        """Whether the contents of NumPy arrays made in it depend only on the values found: it has no functions that
+        cache their results, and none of libraries that may return something else each time.
         """
         return self._deterministic and NONDETERMINISTIC.isdisjoint(self.names)
 
     def what_varies(self) -> str:
-        """Return what it can use that gives something else each time, "" for nothing."""
+        """Return the name of something it can use that gives something else each time, "" if there is none."""
         return self.varying or (min(self._outside, default="") if self._has_paths else "")
 
     def note(self, value: Any) -> None:
-        """Take note of a module, or of something that may be of one."""
+        """Note a module, or a value that may belong to one."""
         if id(value) not in self._noted:
             self._has_paths = self._has_paths or is_of_paths(value)
             if isinstance(value, (ModuleType, FunctionType, BuiltinFunctionType, type)):
-                self._noted[id(value)] = value  # held, so that no other one gets its number
+                self._noted[id(value)] = value  # held, so that no other one gets its id
             known = type(value) is not _CACHED and getattr(value, "__name__", "") not in NONDETERMINISTIC
             self._deterministic &= known and is_of_deterministic(value)
 
     def _name(self, names: set[str], *, anew: bool = False) -> None:
-        """Take in names, and the methods of classes that are called so."""
+        """Take in names, and the methods of known classes with these names."""
         names |= set() if _SHOWING.isdisjoint(names) else {f"__{name}__" for name in _SHOWING}
         names |= _COMPARING if "==" in names else set()
         new = names - self.names
@@ -293,13 +293,13 @@ class Reach:
             self._take_methods(kind, new)
 
     def own_of(self, own: Mapping[str, Any], *, in_order: bool = False) -> list[tuple[str, Any]]:
-        """Return those of some attributes that the function can look up. in_order: as they stand, even of many."""
+        """Return those of some attributes that the function can look up. in_order: in their order, even if many."""
         names, few = own if self.every else self.names, in_order or len(own) < 32
         found = list(own.items()) if few else [(name, own[name]) for name in own.keys() & names]
         return [(name, value) for name, value in found if name in names]
 
     def mentioned(self, own: Collection[str]) -> Collection[str]:
-        """Return those of some names that the function can look up, in order."""
+        """Return those of some names that the function can look up, sorted unless it may look up any."""
         return list(own) if self.every else sorted(self.names.intersection(own))
 
     def _found_in(self, values: Mapping[Any, Any], keys: Iterable[Any] | None = None) -> None:
@@ -330,7 +330,7 @@ class Reach:
         return sorted({*found, *(names & every.keys())})
 
     def _take_methods(self, kind: type, names: set[str]) -> None:
-        """Take in methods of a class, and where others of these names would be found before them."""
+        """Take in methods of a class, and the places before them in its MRO where others could hide them."""
         own = [base for base in kind.__mro__ if base is not object and not stays(base)]
         for at, base in enumerate(own):
             every = vars(base)
@@ -346,12 +346,12 @@ class Reach:
                     self.take(function)
 
 
-# What stands for nothing where a value is sought.
+# Stands for a value that was not found.
 NOTHING = object()
 
 
 def value_in(where: Any, name: Any) -> Any:
-    """Return what is found in a cell, or by a name in a dict."""
+    """Return the value in a cell, or by a name in a dict; NOTHING if there is none."""
     try:
         return where.cell_contents if type(where) is CellType else where.get(name, NOTHING)
     except ValueError:  # an empty cell
@@ -366,14 +366,14 @@ def _content_of(cell: CellType) -> Any:
 
 
 def form_of(function: Any) -> tuple[Any, ...]:
-    """Return what of a function others can replace, as reloading does."""
+    """Return the parts of a function that others can replace, as reloading does."""
     if type(function) is not FunctionType:
         return ()
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
 def _finds_any(value: Any) -> bool:
-    """Return whether a value is a function that finds attributes by their names, or one, or a module of those, that
+    """Return whether a value is a built-in that looks up attributes by name, or a module, or a function of one, that
     copies all attributes of objects.
     """
     by_name = type(value) is BuiltinFunctionType and value.__name__ in BY_NAME
@@ -387,7 +387,7 @@ def _operators(kind: type) -> set[str]:
 
 
 def _is_made(method: Any) -> bool:
-    """Return whether a method was made from a text, as those of dataclasses, which mention every field."""
+    """Return whether a method was compiled from a string, as those of dataclasses are, which mention every field."""
     return type(method) is FunctionType and method.__code__.co_filename == "<string>"
 
 
@@ -395,8 +395,8 @@ def _is_of_library(function: Any) -> bool:
     return type(function) is FunctionType and is_plain(function)
 
 
-# Functions that call special methods of their names, and other special methods that are not called by what is computed
-# with an object that is there.
+# Functions that call special methods of the same names; comparisons; methods that dataclasses make; and special methods
+# that computing with an existing object does not call.
 _SHOWING = frozenset(("str", "repr", "format"))
 _COMPARING = frozenset(f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge", "hash"))
 _MADE = _COMPARING | {"__setattr__", "__delattr__"}
@@ -410,7 +410,7 @@ _NEVER = frozenset(
 
 
 class LateReach:
-    """The Reach of a function, made when it is first asked for: by then all is there that the function mentions."""
+    """The Reach of a function, made when first asked for: by then everything that the function mentions exists."""
 
     def __init__(self, function: Any) -> None:
         self._function, self._reach = function, cast("Reach | None", None)
@@ -422,7 +422,7 @@ class LateReach:
 
 
 def behind(attribute: Any) -> list[Any]:
-    """Return the functions behind an attribute of a class: of a method, a property."""
+    """Return the functions behind an attribute of a class, such as a method or a property."""
     if isinstance(attribute, property):
         return [one for one in (attribute.fget, attribute.fset) if one is not None]
     if isinstance(attribute, (staticmethod, classmethod)):
@@ -435,12 +435,12 @@ def behind(attribute: Any) -> list[Any]:
 
 
 def _describes(attribute: Any) -> bool:
-    """Return whether an attribute of a class is a descriptor of somebody's own."""
+    """Return whether an attribute of a class is a user-defined descriptor."""
     return hasattr(type(attribute), "__get__") and not stays(type(attribute)) and not isinstance(attribute, type)
 
 
 def stays(value: Any) -> bool:
-    """Return whether a value is a module or class of a library, which stays what it is."""
+    """Return whether a value is a module or class of a library, which never changes."""
     if isinstance(value, ModuleType):
         return is_library(value.__name__)
     return isinstance(value, type) and is_library(str(value.__module__))
@@ -448,7 +448,7 @@ def stays(value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_open(kind: Any) -> bool:
-    """Return whether all that objects of a class hold are attributes: no class that it comes from is written in C."""
+    """Return whether attributes are the whole state of a class's objects: no base class is written in C."""
     if issubclass(kind, SimpleNamespace):
         return True
     for base in kind.__mro__[:-1]:
@@ -467,17 +467,17 @@ def slots_of(kind: Any) -> tuple[str, ...]:
 
 
 def _mangled(kind: type, name: str) -> str:
-    """Return how Python calls an attribute of this name in a class."""
+    """Return the name that Python gives to a private attribute of a class; other names as they are."""
     is_private = name.startswith("__") and not name.endswith("__") and kind.__name__.strip("_")
     return f"_{kind.__name__.lstrip('_')}{name}" if is_private else name
 
 
 def dict_of(x: Any) -> dict[str, Any]:
-    """Return the attributes that an object has in a dict, whatever its class says."""
+    """Return the attributes in an object's own dict, if it has one."""
     return cast("dict[str, Any]", x.__dict__) if type(x).__dictoffset__ else {}
 
 
 def is_code(attribute: Any) -> bool:
-    """Return whether an attribute of a class is code, or describes what objects have."""
+    """Return whether an attribute of a class is code, or a descriptor."""
     is_object = not isinstance(attribute, type) and not stays(type(attribute))
     return hasattr(attribute, "__get__") or (callable(attribute) and not is_object)

@@ -1,7 +1,7 @@
-"""What a captured function binds anew: elements of lists and dicts, attributes of objects, and names.
+"""Values that a captured function binds anew: elements of lists and dicts, attributes of objects, and names.
 
-A call that is watched is between two looks at these. What differs then, as after `state["m"] = ...` or `self.u = ...`,
-is a result as what is returned is one, and later calls put theirs there.
+They are compared before and after a watched call. A value that differs, as after `state["m"] = ...` or `self.u = ...`,
+is a result of the call like a returned one, and later calls put their results there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .reach import NOTHING, Reach, constant_of, dict_of, is_open, slots_of, stay
 
 _ABSENT = object()
 
-# The first place behind the end of any list.
+# An index behind the end of any list: values appended to logs have indices from here on.
 _BEHIND = sys.maxsize // 2
 
 
 class Log:
-    """A list that a function only appends to, among its holders."""
+    """A holder for a list that the function only appends to."""
 
     __slots__ = ("items",)
 
@@ -32,14 +32,14 @@ class Log:
 
 
 def held(holder: Any) -> Any:
-    """Return what a holder stands for."""
+    """Return the list of a Log, any other holder itself."""
     return holder.items if type(holder) is Log else holder
 
 
 class Left(NamedTuple):
-    """Something that was left. where: the number of what holds it, or a place of a Reach; key: its name there.
+    """Where a value was left. where: the index of its holder, or a place of a Reach; key: its index or name there.
 
-    is_there: whether it is there; else it was removed.
+    is_there: whether it was bound; else it was removed.
     """
 
     where: int | list[Any]
@@ -48,11 +48,11 @@ class Left(NamedTuple):
 
     @property
     def is_of_log(self) -> bool:
-        """Whether something was appended to a list that nobody reads."""
+        """Whether the value was appended to a list that nobody reads."""
         return type(self.key) is int and self.key >= _BEHIND
 
     def value(self, holders: Sequence[Any]) -> Any:
-        """Return what is there in a list or dict, or an attribute of an object; None for nothing."""
+        """Return the value there now, in a list or dict, or an attribute of an object; None if there is none."""
         holder: Any = holders[cast(int, self.where)]
         if not isinstance(holder, (list, deque, dict)):
             return getattr(holder, self.key, None)
@@ -62,7 +62,7 @@ class Left(NamedTuple):
             return None
 
     def put(self, holders: Sequence[Any], value: Any) -> None:
-        """Put a value there, or remove what is there."""
+        """Put a value there, or remove the one that is there."""
         holder = held(holders[self.where]) if isinstance(self.where, int) else self.where[0]
         if isinstance(self.where, list) and not isinstance(holder, dict):
             holder.cell_contents = value
@@ -86,7 +86,7 @@ class Left(NamedTuple):
 
 
 class Contents:
-    """What is found before a function is called.
+    """The values that a function can find before it is called, to be compared with those afterwards.
 
     holders: the lists, dicts and objects that its signature looks into; tensors: those that it is given, or finds.
     """
@@ -99,11 +99,11 @@ class Contents:
 
     @property
     def asks_as_before(self) -> bool:
-        """Whether the same tensors ask for a gradient as before, and none was computed of those."""
+        """Whether the same tensors ask for a gradient as before, and none has a history of writes."""
         return all(x._step is step and x.owner.history is None for x, step in self._steps)
 
     def changes(self) -> tuple[list[tuple[Left, Any]], bool]:
-        """Return what is somewhere else or new, or None for what was removed, and whether that is all that changed."""
+        """Return the changed places, each with its value, None for a removed one, and whether calls can repeat all."""
         found: list[tuple[Left, Any]] = []
         complete = True
         for place, value in self._places:
@@ -126,7 +126,7 @@ class Contents:
         return found, complete
 
     def put_back(self) -> bool:
-        """Put back what was there; return False, with nothing done, where that is not possible."""
+        """Restore all values; return False, with nothing done, where that is not possible."""
         found, complete = self.changes()
         places = [(place, value) for place, value in self._places if _value_at(place) is not value]
         if not complete or any(value is None for _, value in places):  # None also stands for a name that was not there
@@ -141,8 +141,8 @@ class Contents:
 
 
 def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]]) -> bool:
-    """Return whether numbers are among what was left: with others the next call is one of another kind. told: where
-    numbers are that calls may be told, by the numbers and names of what holds them.
+    """Return whether numbers or strings were left that make the next call one of another kind. told: numbers that may
+    be inputs, by the indices of their holders and their names there.
     """
     kinds = (int, float, complex, str)
     return any(
@@ -152,9 +152,9 @@ def counts(changes: Sequence[tuple[Left, Any]], told: Collection[tuple[Any, Any]
 
 
 def _inside(holder: Any, names: Collection[str] | None) -> dict[Any, Any]:
-    """Return the elements of a list or dict, or the attributes of an object, a class or a module that are mentioned.
+    """Return the elements of a list or dict, or those attributes of an object, a class or a module that are mentioned.
 
-    names: what is mentioned, None for everything.
+    names: those that are mentioned, None for all.
     """
     if type(holder) is Log:
         return {"length": len(holder.items)}
@@ -181,7 +181,7 @@ def _mentioned(own: Any, names: Collection[str] | None) -> dict[Any, Any]:
 
 
 def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> bool:
-    """Return whether later calls can change something in the same way: in the same order, and in nothing shared."""
+    """Return whether later calls can change a holder in the same way: keys keep their order, and nothing is shared."""
     if isinstance(holder, dict):
         stay = [key for key in before if key in after]
         return stay == list(after)[: len(stay)] and all(constant_of(key) is not None for key in after)
@@ -196,6 +196,6 @@ def _can_be_put(holder: Any, before: dict[Any, Any], after: dict[Any, Any]) -> b
 
 
 def _value_at(place: list[Any]) -> Any:
-    """Return what is found in a place of a Reach, None for nothing."""
+    """Return the value in a place of a Reach, None if there is none."""
     value = value_in(place[0], place[1])
     return None if value is NOTHING else value

@@ -1,6 +1,6 @@
 """Recording: the nodes of calls that are computed later.
 
-Most calls have the structure of one that was recorded before, of which nothing needs to be checked again.
+Most calls have the structure of one that was recorded before, so that nothing needs to be checked again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _mark_of(op: Op, number: Any) -> Any:
-    """Return what stands for a Python number in a structure; None where a dtype might not hold it, and for others."""
+    """Return the entry of a Python number in a structure; None where a dtype might not hold it, and for others."""
     kind = type(number)
     if kind is not float and (kind is not int or not 0 <= number <= 127):
         return None
@@ -37,7 +37,7 @@ def _mark_of(op: Op, number: Any) -> Any:
 
 
 def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
-    """Record the commonest calls without further questions: large or pending tensors, and Python numbers, in a
+    """Record the commonest calls without further checks: of large or pending tensors, and Python numbers, in a
     structure that the op has recorded before. None for any other call.
     """
     shape: Any = None
@@ -100,19 +100,19 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 
 
 def read_later(x: Tensor) -> Node | TBlob | None:
-    """Return what a node can read of a tensor, the pending node behind it or its bytes; None where its memory may be
-    written by others.
+    """Return what a node can read for a tensor, the pending node behind it or its blob; None where others may write to
+    its memory.
     """
     value = _read(x)
     if type(value) is TBlob:
-        owner = value._owner  # memory whose owner nobody asked for yet is our own
+        owner = value._owner  # memory whose owner nobody has asked for yet is not shared
         if owner is not None and owner.is_exposed():
             return None
     return value
 
 
 def _read(x: Tensor) -> Node | TBlob | None:
-    """Return the pending node behind a tensor, or its bytes; None where it shows a part of something pending."""
+    """Return the pending node behind a tensor, or its blob; None where it is a part of something pending."""
     value: Any = x.value
     if type(value) is Node:
         if value.blob is None:
@@ -126,7 +126,7 @@ def native_up_to(x: Tensor, most: int) -> Native | None:
     data = x._data
     if type(data) is np.ndarray:
         return data if data.nbytes <= most else None
-    if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made of what may be memory alone
+    if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made for a blob
         return None
     blob = data if type(data) is TBlob else data.blob
     if blob is None:
@@ -138,7 +138,7 @@ def native_up_to(x: Tensor, most: int) -> Native | None:
 
 
 def is_node(x: Tensor) -> bool:
-    """Return whether a tensor is a pending node, which recording spares from being computed now."""
+    """Return whether a tensor is a pending node, which need not be computed now if its reader is recorded."""
     data = x._data
     return type(data) is Node and data.blob is None
 
@@ -155,9 +155,9 @@ def others_write(operands: Iterable[Any]) -> bool:
 
 
 def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
-    """Return the memory of operands that others can write to: what reads it is computed before the call returns.
+    """Return the memory of operands that others can write to: its readers are computed before the call returns.
 
-    Parts of what is pending become views of it, where all is recorded.
+    Parts of pending tensors become nodes of views, where everything is recorded.
     """
     found = []
     for x in operands:
@@ -172,18 +172,18 @@ def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
 
 
 def record_part(x: Tensor) -> None:
-    """Make a part of what is pending a view of it, for others to read later, where all is recorded."""
+    """Make a part of a pending tensor a node of a view, for others to read later, where everything is recorded."""
     part: Any = x._data
     later = seen_later(part.whole, "index", part.key)
     if later is not None:
         x._data, later.face = later, ref(x)
 
 
-# What generated code lacks for floats, and every library rounds to the same bits: where results are to be reproducible
-# it is not fused with others, which would then be the library's as well.
+# Functions that generated code lacks for floats, and every library computes to the same bits. Where results are to be
+# reproducible they are not fused with other steps, which the library would compute as well then.
 EXACT = frozenset(("nextafter",))
 
-# Reductions of whose results the bits are no question.
+# Reductions whose results do not depend on rounding.
 _SEARCHES = ("argmax", "argmin")
 
 
@@ -200,17 +200,17 @@ def check_reproducible(name: str, operands: Collection[Any]) -> None:
 
 
 def _is_librarys(name: str) -> bool:
-    """Return whether generated code computes something of real numbers alone."""
+    """Return whether generated code computes a function for real numbers only."""
     from ..codegen.cpu.complex import PRIMITIVES  # loaded late, as all generated code is
 
     return name not in PRIMITIVES and name not in ("astype", "mean", "pow", *COMBINING.keys() - {"max", "min"})
 
 
 def worth_recording(limits: Settings, nbytes: int, pending: bool, below: int = DIRECT_BELOW) -> bool:
-    """Return whether a call is to be recorded: asked for or worth it, and no larger than the user allows.
+    """Return whether a call is to be recorded: asked for or worth it, and no larger than the options allow.
 
-    nbytes: the elements it goes over, in the widest of its operands' dtypes. pending: whether it waits for others.
-    below: the bytes up to which the library is cheaper.
+    nbytes: of all its elements, in the widest of its operands' dtypes. pending: whether an operand is pending. below:
+    the bytes up to which the library is cheaper.
     """
     if limits.reproducible:
         return True
@@ -220,33 +220,31 @@ def worth_recording(limits: Settings, nbytes: int, pending: bool, below: int = D
 
 
 def pays_at_once(limits: Settings, nbytes: int, most: int, pending: bool) -> bool:
-    """Return whether what reads memory that others can write to is worth a launch before the call returns.
+    """Return whether a reader of memory that others can write to is worth a launch before the call returns.
 
-    most: the bytes up to which it is not, unless something is pending.
+    most: the bytes up to which it is not, unless an operand is pending.
     """
     return limits.lazy == "always" or (limits.lazy == "auto" and (pending or nbytes > most))
 
 
 def pays_to_wait(op: Op, dtype: DType, nbytes: int, device: Device) -> bool:
-    """Return whether the CPU's library takes so long for a result of this dtype that generated code pays for small
-    ones.
-    """
+    """Return whether the CPU's library is so slow for this dtype that generated code pays even for small results."""
     return dtype.char in op.slow and nbytes > DIRECT_BYTES and device is CPU_DEVICE and can_generate()
 
 
 @cache
 def can_generate() -> bool:
-    """Return whether there may be a compiler."""
-    from importlib.util import find_spec  # not at import, where nobody asks yet
+    """Return whether the compiler is installed."""
+    from importlib.util import find_spec  # not at import, where it is not needed
 
     return find_spec("llvmlite") is not None
 
 
 def enter(node: Node, limits: Settings) -> Tensor:
-    """Return a tensor over a new node, evaluated at once where it reads what others can write to, or the graph has
-    grown to its bounds. Raises NotImplementedError for what is to be reproducible and cannot be.
+    """Return a tensor over a new node, evaluated at once where it reads memory that others can write to, or the graph
+    has reached its size limit. Raises NotImplementedError where results must be reproducible and cannot be.
 
-    Who comes to share memory says so first and then serves its readers; here the reader is there first.
+    Whoever shares memory marks it first and then evaluates its readers, so this check comes after the node exists.
     """
     if limits.reproducible and node.op.kind in ("elementwise", "reduction") and node.device is CPU_DEVICE:
         check_reproducible(node.op.name, [x for x in (node, *node.inputs) if isinstance(x, (Node, TBlob))])
@@ -265,7 +263,7 @@ def enter(node: Node, limits: Settings) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _together(shape: Shape, other: Shape) -> Shape | None:
-    """Return the shape two shapes broadcast to, None where they do not."""
+    """Return the shape that two shapes broadcast to, None where they do not."""
     try:
         return broadcast_shapes(shape, other)
     except ValueError:

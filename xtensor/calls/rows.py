@@ -1,7 +1,7 @@
-"""The doors: the decorators that make a public function of a row, and its short ways for small operands.
+"""The doors: decorators that make public functions of declarations, with fast paths for small operands.
 
-A public function is written once, as a real `def` under a decorator that holds what is mathematically true of
-it; the decorator replaces the empty body by the door.
+A public function is written once, as a real `def` under a decorator that states its mathematical properties; the
+decorator replaces the empty body by the door.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _finish(op: Op, call: Callable[..., Any]) -> None:
-    """Give a row's function its record, and its docstring what the record knows."""
+    """Give a function its Op, and its docstring the properties in that."""
     call.op = op  # type: ignore[attr-defined]
     rest = "" if op.accepts is ANY else ", and others that NumPy's function takes; raises TypeError for the rest"
     shapes = " Raises ValueError where shapes do not broadcast." if len(op.parameters) > 1 else ""
@@ -61,7 +61,7 @@ def elementwise(
 ) -> Callable[[F], F]:
     """Declare an elementwise function: a stub with one to three positional parameters.
 
-    derivative: how a gradient goes back (tape.Pull), of several operands one each in a tuple, None for one that
+    derivative: how a gradient goes back (rules.Pull), for several operands a tuple of one each, None for one that
         has no gradient. A function without any gives no gradient.
     """
 
@@ -78,13 +78,13 @@ def elementwise(
     return decorate
 
 
-# The thin way: the row's kernel on arrays that are there and small, and a new face. No settings,
-# shapes or dtypes are looked at. Whatever the library refuses goes the long way, which says what is wrong.
+# The fast path: the op's kernel on arrays that are computed and small, and a new face. No settings,
+# shapes or dtypes are looked at. Whatever the library refuses goes the long way, which reports what is wrong.
 _NUMBERS = frozenset((*SCALARS, *NUMBERS))
 _ARRAY = np.ndarray
 
 
-# Of values without axes NumPy's scalars compute the same bits in a quarter of the time of its arrays.
+# For values without axes NumPy's scalars compute the same bits in a quarter of the time of its arrays.
 _ITEMS: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "subtract": operator.sub,
@@ -107,12 +107,12 @@ _ITEMS: dict[str, Callable[..., Any]] = {
 }
 
 
-# What is no scalar of NumPy's beside one, or divides as Python does.
+# Types that do not act as a NumPy scalar beside one: arrays, and numbers that divide as in Python.
 _NOT_AS_ITEMS = (complex, _ARRAY)
 
 
-# Doors ask here and there, in the same words, whether a tensor that is no thin face has its bytes, as what kernels have
-# made: it becomes one. They call no function for that, which each call on another device would pay for.
+# A tensor that is no thin face but has its bytes, such as the result of a kernel, becomes one. Doors repeat the test
+# for that inline, as each call on another device would pay for a function.
 
 
 def _unary(op: Op) -> Callable[..., Tensor]:
@@ -128,7 +128,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                 except REFUSED:
                     pass
             elif not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
-                if a.device is CPU_DEVICE and x.thin() is not None:  # as what kernels have made becomes
+                if a.device is CPU_DEVICE and x.thin() is not None:  # as results of kernels become
                     return call(x)
                 found = call_known(op, (x,)) if op.ready and not active[0] else None
                 if found is not None:
@@ -149,7 +149,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
     if op.name == "pow":
         long_way = _squares_first(long_way)
     kernel: Any = op.kernel(CPU)
-    takes_arrays = type(kernel) is np.ufunc  # and looks at no type of a Python number
+    takes_arrays = type(kernel) is np.ufunc  # and does not look at types of Python numbers
     of_items = _ITEMS.get(op.name) if takes_arrays else None
     below = op.below
 
@@ -177,7 +177,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                         native = quickly(of_items, a[()], b[()] if kind is Tensor else x2)
                 except REFUSED:
                     return long_way(op, (x1, x2))
-                tensor = Tensor()  # as wrap makes it: the commonest case of all is spared the call
+                tensor = Tensor()  # as wrap makes it, without a call in the commonest case of all
                 if type(native) is not _ARRAY:
                     native, tensor._is_value = _asarray(native), True
                 tensor._data = native
@@ -203,7 +203,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
 
 def _made_thin(x: Any) -> Any:
-    """Return the array of a tensor that is a thin face, or becomes one as it has its bytes; None of any other."""
+    """Return the array of a tensor that is a thin face, or becomes one as it has its bytes; None for any other."""
     data = x._data
     if type(data) is TBlob or (type(data) is Node and data.blob is not None):
         return x.thin() if data.device is CPU_DEVICE else None
@@ -211,7 +211,7 @@ def _made_thin(x: Any) -> Any:
 
 
 def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) -> Tensor | None:
-    """Return what a number, or an array of NumPy's, and a small tensor make at once; None where they do not."""
+    """Return the result for a number, or a NumPy array, and a small tensor if it can be computed at once, else None."""
     b = _made_thin(other)
     if type(b) is not _ARRAY or b.nbytes > most:
         return None
@@ -228,8 +228,8 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
 
 
 def _beside(a: np.ndarray[Any, Any], x: Any, most: int) -> Any:
-    """Return what is an operand beside an array as it is, as the call reads it at once: a small array of NumPy's; None
-    for anything else.
+    """Return an operand that can be used beside an array as it is, as it is read at once: a small NumPy array; None for
+    anything else.
     """
     return x if type(x) is _ARRAY and _passes(x, most) and not spreads(a, x, most) else None
 
@@ -239,7 +239,7 @@ def _passes(x: np.ndarray[Any, Any], most: int) -> bool:
 
 
 def _alone(number: Any) -> Native | None:
-    """Return a number as the array for which it stands in a call on numbers alone; None where that is no thin face."""
+    """Return a number as an array, for a call on numbers alone; None where that would be no thin face."""
     native = _asarray(number)
     if thin_closed[0] or native.dtype.kind == "O" or chosen_device(None, "asarray") is not CPU_DEVICE:
         return None
@@ -247,7 +247,7 @@ def _alone(number: Any) -> Native | None:
 
 
 def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the door of a function for which the library takes long: operands that are not quite small go past it."""
+    """Return the door of a function for which the library is slow: operands that are not quite small bypass it."""
 
     def choose(*operands: Any) -> Tensor:
         for x in operands:
@@ -259,7 +259,7 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[Op, tuple[Any, ...]], Any]:
-    """Return the long way of powers, where those of two are squares, as NumPy's operator has them: they cost as little
+    """Return the long way of powers, where an exponent 2 makes squares, as NumPy's operator does: these cost as little
     as a product.
     """
 
@@ -273,8 +273,8 @@ def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[
 
 
 def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Answer for a stranger that its own reflected operator be tried; a sequence times an integer is repeated, and no
-    number is None or a text, as NumPy has it.
+    """Return NotImplemented for foreign operands, so that their reflected operators are tried; as in NumPy, a sequence
+    times an integer is repeated, and no number equals None or a string.
     """
     if op.name == "multiply":
         x, other = operands if isinstance(operands[0], Tensor) else operands[::-1]
@@ -291,7 +291,7 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
 
 
 def _spell(op: Op) -> None:
-    """Give tensors the operators that are spellings of a function: doors of their own, with no way to the function."""
+    """Give tensors the operators that spell a function: doors of their own, which do not call the function."""
     name = SPELLED.get(op.name)
     if name is None:
         return
@@ -353,8 +353,8 @@ def _reflected(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
-    """Make a function an operator, which is called and shown as the standard has it: the door of one in machine code
-    where NumPy's function takes arrays as they are.
+    """Install a function as an operator with the name and signature of the standard; where NumPy's function takes
+    arrays as they are, as the door behind one in machine code.
     """
     call.__name__ = f"__{name}__"
     call.__qualname__ = f"Operators.__{name}__"
@@ -403,7 +403,7 @@ def _ternary(op: Op) -> Callable[..., Tensor]:
 
 
 def _rule(op: Op, derivative: Any) -> Rule:
-    """Return the rule of a row; an empty one where it has none."""
+    """Return the rule of an op; an empty one where it has none."""
     if derivative is None:
         return op.rule
     written = derivative if type(derivative) is tuple else (derivative,)
@@ -425,7 +425,7 @@ def reduction(
 ) -> Callable[[F], F]:
     """Declare a reduction: a stub taking x and keyword-only axis, keepdims and perhaps dtype or correction.
 
-    derivative: how a gradient goes back (tape.Pull); its parameters may name what the stub takes.
+    derivative: how a gradient goes back (rules.Pull); its parameters may be named like the stub's.
     """
 
     def decorate(stub: F) -> F:

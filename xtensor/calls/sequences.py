@@ -1,4 +1,4 @@
-"""Nested sequences with tensors in them, as stacks of their items: so that they keep gradients, and are captured."""
+"""Nested sequences with tensors in them, as stacks of their items, to keep gradients and to be captured."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..tensor.operands import DeviceLike
 
 
 def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
-    """Return nested sequences with tensors in them that have a gradient, or are to be captured, as a stack of their
-    items; others as None. told: whether that goes for numbers that are told, too. device: of items that are no tensors.
+    """Return a stack of the items of nested sequences if these contain tensors that have a gradient, or are to be
+    captured; else None. told: whether traced numbers count, too. device: of items that are no tensors.
     """
     if not (watchers or (active[0] and is_recording())):
         return None
@@ -26,15 +26,15 @@ def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | 
 
 
 def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
-    """Return nested sequences with tensors in them that are to be captured as a stack of their items; others as None,
-    and those of which a gradient would be lost: who writes it down stacks them before (autograd/tape.py).
+    """Return a stack of the items of nested sequences if these contain tensors that are to be captured; else None, also
+    if a gradient would be lost: the tape stacks such sequences before (autograd/tape.py).
     """
     return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
 
 
 def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:
-    """Return whether there is a tensor in nested sequences. constants: also one that has no gradient; told: or a number
-    that is told.
+    """Return whether nested sequences contain a tensor with a gradient. constants: or any tensor; told: or a traced
+    number.
     """
     if isinstance(obj, (list, tuple)):
         return any(_holds_tensor(item, constants, told) for item in obj)

@@ -1,7 +1,8 @@
-"""Signatures: what calls of a captured function have in common, and the tensors that it reads.
+"""Signatures: keys that equal calls of a captured function share, and the tensors that these calls read.
 
-That are its arguments, and what it finds by its names: globals, closures, and attributes of objects among these. All of
-it is looked up again at every call: tensors are arguments like others, constants part of the signature.
+They are made from the arguments, and the values that the function finds by names: globals, closures, and attributes of
+objects among these. All are looked up again at every call: tensors count as arguments, constants are part of the
+signature.
 """
 
 from __future__ import annotations
@@ -58,35 +59,35 @@ GRADIENT = (
 )
 ELSEWHERE = "[device] its arguments are on different devices"
 
-# Names by which code finds memory of an array that it does not show.
+# Names by which code reaches memory that an array does not show.
 _BEHIND = frozenset(("base", "as_strided", "ctypes", "__array_interface__"))
 
-# Kinds of constants that libraries have.
+# Types of constants that belong to a module.
 _NAMED = frozenset((FunctionType, BuiltinFunctionType, ModuleType, type))
 
-# Kinds of constants that are told apart by comparing them, and kinds that have elements.
+# Types of constants that are distinguished by comparing them, and types that have elements.
 _COMPARED = frozenset((int, bool, str, bytes, type(None)))
 _ELEMENTS = (list, tuple, dict, MappingProxyType, set, frozenset, deque)
 
-# Names by which a function finds what gradients have added up to.
+# Names by which a function reads accumulated gradients.
 _GRADIENTS = frozenset(("backward", "grad"))
 
-# What Python gives to dataclasses, and nobody changes.
+# Attributes that Python gives to dataclasses, and nobody changes.
 AS_MADE = frozenset(("__dataclass_fields__", "__dataclass_params__"))
 
-# Kinds of objects of which no value is read, or always the same one.
+# Types of objects that have no value to read, or always the same one.
 _IDENTITIES = (LockType, RLock, Pattern, range, LateReach)
 
 
 class _Key:
-    """A signature while it is put together. device: where all memory is. reason: why there is none. name: by which the
-    function finds what is entered.
+    """A signature while it is put together. device: where all memory is. reason: why there is no signature. name: the
+    name by which the function finds the value that is entered.
 
-    arrays: of NumPy, whose contents are part of it. holders: what was looked into, in order: lists and their kin,
-    dicts, objects, classes and modules. logs: the numbers of lists among these that are only appended to, by their
-    ids. numbers: of numbers that are arguments, or in lists, dicts and objects, the places in it, the values, and the
-    number and the name of what holds each; for arguments -1 and None, for elements of tuples that are, in tuples
-    alone, -1 and the tuple's id. direct: whether what is entered is of an argument or such a tuple.
+    arrays: NumPy arrays whose contents are part of it. holders: the values that were looked into, in order: lists and
+    their kin, dicts, objects, classes and modules. logs: the indices among these of lists that are only appended to, by
+    id. numbers: for numbers that are arguments, or in lists, dicts and objects, the place in the key, the value, the
+    index of the holder and the name there: -1 and None for arguments, -1 and the tuple's id for elements of argument
+    tuples, however nested. direct: whether the value that is entered is an argument, or in such a tuple.
     """
 
     __slots__ = (
@@ -109,7 +110,7 @@ class _Key:
         self.direct = False
 
     def tensor(self, x: Tensor) -> None:
-        """Enter a tensor; what is pending is evaluated."""
+        """Enter a tensor; a pending one is evaluated."""
         data = x._data
         blob = data if type(data) is TBlob else x.blob
         if blob.device is not self.device:
@@ -123,7 +124,7 @@ class _Key:
             self._leaf(x)
 
     def _leaf(self, x: Tensor) -> None:
-        """Enter that a tensor asks for its gradient, and what that has added up to, as an attribute of it."""
+        """Enter that a tensor asks for its gradient, and the gradient accumulated so far like an attribute."""
         step = x._step
         if type(step) is not Leaf or not step.asked:
             return
@@ -145,7 +146,7 @@ class _Key:
         self.key.append(device)
 
     def places(self, places: Sequence[list[Any]]) -> None:
-        """Enter what is found in places now."""
+        """Enter the values that are in some places now."""
         for place in places:
             where, name, last, part, form = place
             value = value_in(where, name)
@@ -159,7 +160,7 @@ class _Key:
                     continue
                 same = value.__code__ is form[0] and value.__defaults__ is form[1] and value.__kwdefaults__ is form[2]
                 if same and not value.__dict__:
-                    self.key += part  # what it finds itself is in places of its own
+                    self.key += part  # values that it finds have places of their own
                     self.seen.setdefault(id(value), len(self.seen))
                     continue
             self.name = name
@@ -195,7 +196,7 @@ class _Key:
                 return
         elif id(x) in self.seen:
             self.key.append(("again", self.seen[id(x)]))
-            if not self.direct and is_remade(x):  # elsewhere it has the numbers that it has now
+            if not self.direct and is_remade(x):  # its numbers here are constants
                 self.numbers = [one for one in self.numbers if one[2] >= 0 or one[3] is None]
         if id(x) not in self.seen:
             self.seen[id(x)] = len(self.seen)
@@ -213,7 +214,7 @@ class _Key:
             self.direct = direct
 
     def _namespace(self, x: Any) -> None:
-        """Enter what a function finds; of a module or class what is mentioned of it."""
+        """Enter a constant that contains values to look up: of a module or class its mentioned attributes."""
         if isinstance(x, tuple):
             for part in x:
                 self.enter(part, given=False)
@@ -237,7 +238,7 @@ class _Key:
             self._attributes(vars(x))
 
     def _whole(self, x: Any, given: bool) -> None:
-        """Enter what is no constant: its elements or attributes."""
+        """Enter a value that is no constant by its elements or attributes."""
         kind: Any = type(x)
         if has_attributes(kind) and (not stays(kind) or wrapped(x) is None):
             self._object(x, kind)
@@ -248,7 +249,7 @@ class _Key:
         elif isinstance(x, _IDENTITIES) or kind is object or getattr(kind, "draws", False) or _is_log(kind):
             if isinstance(x, LockType) and "locked" in self.reach.names:
                 self._refuse(x, given)
-            self.key.append(x)  # of a generator of random numbers that draws in order: this very one
+            self.key.append(x)  # a random generator that draws in order counts as itself
             self.key += [cast(Any, x).getEffectiveLevel()] if _is_log(kind) else ()
         elif isinstance(x, (MethodType, partial)):
             self.key.append(kind)
@@ -274,7 +275,7 @@ class _Key:
         self.reason = self.reason or f"[changing] {whose} is of type {type(x).__name__}, which may change{hint}"
 
     def _elements(self, x: Any, given: bool) -> None:
-        """Enter the elements of a list and its kin, and the attributes of one of a class of somebody's own."""
+        """Enter the elements of a list and its kin, and the attributes of one of a user-defined class."""
         kind = type(x)
         self.key += (kind, len(x))
         if not stays(kind):
@@ -302,7 +303,7 @@ class _Key:
             self._parts(x, given, holder, repeat(id(x), len(x)) if self.direct else range(len(x)))
 
     def _parts(self, parts: Collection[Any], given: bool, holder: int = -1, names: Iterable[Any] = ()) -> None:
-        """Enter elements, those that are only compared together. names: of each in what holds it."""
+        """Enter elements, all at once if they are only compared. names: the name of each in its holder."""
         kinds = [*map(type, parts)]
         is_told = holder >= 0 or self.direct
         if _COMPARED.issuperset(kinds):
@@ -310,7 +311,7 @@ class _Key:
             if is_told and int in kinds:
                 every = enumerate(zip(parts, names, strict=True), len(self.key))
                 self.numbers += [(place, part, holder, name) for place, (part, name) in every if type(part) is int]
-            self.key.extend(parts)  # a list of a class of its own may add up otherwise
+            self.key.extend(parts)  # `+=` could call a method of a user-defined list
             return
         for part, name in zip((*parts,), names if is_told else repeat(None), strict=False):
             if is_told and type(part) in KINDS:
@@ -318,9 +319,9 @@ class _Key:
             self.enter(part, given=given)
 
     def _contents(self, x: Any, given: bool) -> None:
-        """Enter a NumPy array that is found by its name: a constant as long as its contents are the same."""
+        """Enter a NumPy array that is found by name: a constant as long as its contents stay the same."""
         found = None
-        hides = x.base is not None and not _BEHIND.isdisjoint(self.reach.names)  # more than it shows
+        hides = x.base is not None and not _BEHIND.isdisjoint(self.reach.names)  # it hides memory that code may reach
         if type(x) is np.ndarray and not (given or x.dtype.hasobject or hides):
             found = self.reach.copies.snapshot(len(self.arrays), x)
         if found is None or sum([one.array.nbytes for one in self.arrays]) > MOST_FOUND:
@@ -330,7 +331,7 @@ class _Key:
             self.arrays.append(found)
 
     def _object(self, x: Any, kind: type) -> None:
-        """Enter an object: those of its attributes that are mentioned, of a library's object all."""
+        """Enter an object by its mentioned attributes; a library's object by all."""
         self.key.append(kind)
         self.holders.append(x)
         self.reach.meet(kind)
@@ -341,7 +342,7 @@ class _Key:
         self._shared(kind, own)
 
     def _shared(self, kind: type, own: Collection[str]) -> None:
-        """Enter what objects of a class have in common: attributes that are no code and not their own."""
+        """Enter the attributes that objects of a class share, which are no code and not overridden by their own."""
         for base in kind.__mro__[:-1]:
             if not stays(base):
                 every = vars(base)
@@ -370,8 +371,8 @@ class _Key:
                 self.enter(value, given=False)
 
     def _log(self, x: list[Any]) -> None:
-        """Enter a list that is only appended to by the name that it has here: which of these it is, not what is in it.
-        One that was entered by another name, which is read, is that.
+        """Enter a list that is only appended to by its name here: which of these lists it is, not its contents. One
+        that was entered by another name, which is read, counts as that.
         """
         if id(x) in self.seen:
             self.key.append(("again", self.seen[id(x)]))
@@ -382,8 +383,8 @@ class _Key:
             self.holders.append(Log(x))
 
     def forget_logs(self) -> None:
-        """Take lists that were entered by another name afterwards for what they are: nothing is in their place among
-        the holders.
+        """Make ordinary lists of logs that were entered by another name afterwards: NOTHING takes their place among the
+        holders.
         """
         for x, number in self.logs.items():
             if x in self.seen:
@@ -392,28 +393,28 @@ class _Key:
 
 
 def is_compared(x: Any) -> bool:
-    """Return whether a constant is what others of its type are that equal it: 0.0 is not -0.0, and NaN is NaN."""
+    """Return whether a constant is the same as any of its type that equals it: 0.0 is not -0.0, and NaN is NaN."""
     kind = type(x)
     return kind in _COMPARED or (kind is float and x != 0 and x == x)
 
 
 @lru_cache(maxsize=1024)
 def has_attributes(kind: Any) -> bool:
-    """Return whether objects of a class are what their attributes are."""
+    """Return whether the state of a class's objects is their attributes."""
     others = (*_ELEMENTS, *_IDENTITIES, np.ndarray, MethodType, partial, property, staticmethod, classmethod)
     named = kind is object or getattr(kind, "draws", False) or _is_log(kind)
     return not (named or issubclass(kind, others)) and is_open(kind)
 
 
 def _is_log(kind: Any) -> bool:
-    """Return whether objects of a class are logs, to which is written only. Who has one has imported `logging`."""
+    """Return whether objects of a class are loggers, which are only written to; `logging` is imported if any exist."""
     logging = sys.modules.get("logging")
     return logging is not None and issubclass(kind, logging.Logger)
 
 
 def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) -> Any:
-    """Return what calls of a kind have in common, the tensors that they read, their bytes, the NumPy arrays whose
-    contents they have in common, what was looked into, and where numbers are part of it; or why there is none.
+    """Return the signature of a call, the tensors that it reads, their blobs, snapshots of the NumPy arrays whose
+    contents are part of the signature, the holders, and the numbers in it; or why there is no signature.
     """
     while True:
         grown = reach.grown
@@ -435,7 +436,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
                 break
         found.places(reach.places)
         found.forget_logs()
-        if reach.grown == grown:  # else what was entered first may have more that is mentioned
+        if reach.grown == grown:  # else earlier entries may have more attributes that are mentioned now
             break
     varying = reach.what_varies()
     if varying:
@@ -449,7 +450,7 @@ def signature_of(args: tuple[Any, ...], kwargs: dict[str, Any], reach: Reach) ->
 
 
 class _State(_Key):
-    """What a function finds, without the tensors and NumPy arrays: these are told apart by nothing, and tensors stay
+    """The values that a function finds, for no signature: tensors and NumPy arrays are only collected, and tensors stay
     pending.
     """
 
@@ -466,7 +467,7 @@ class _State(_Key):
 
 def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor], list[Snapshot]] | None:
     """Return the lists, dicts and objects that a function looks into, and the tensors and NumPy arrays that it finds,
-    where all it finds by its names or is given is known, and gives the same each time; else None.
+    if all it is given or finds by names is known, and stays the same each time; else None.
     """
     while True:
         grown = reach.grown
@@ -480,8 +481,8 @@ def state_of(given: Iterable[Any], reach: Reach) -> tuple[list[Any], list[Tensor
 
 
 def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:
-    """Return whether a tensor is computed of some that ask for a gradient, or lies in memory with a history of writes
-    that are.
+    """Return whether a tensor is computed from tensors that ask for a gradient, or lies in memory with a history of
+    such writes.
     """
     if settings().gradients != "always":
         tensors = [x for x in tensors if type(x._step) is not Leaf or not x._step.asked]
@@ -489,8 +490,8 @@ def _takes_part(tensors: list[Tensor], blobs: list[TBlob]) -> bool:
 
 
 def _enter_whereabouts(found: _Key) -> None:
-    """Enter how memory lies: of each pair that overlaps, or is one object, its places, how far apart they begin, and
-    whether they are one object; of large memory, how many bytes after a place where vectors begin.
+    """Enter how memory lies: for each pair of tensors that overlap, or are one object, their places, how far apart they
+    begin, and whether they are one object; for large memory, its offset from an aligned address in bytes.
     """
     spans: list[tuple[int, int]] = []
     blobs, lowest, highest = found.blobs, sys.maxsize, 0  # of all spans so far

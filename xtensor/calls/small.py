@@ -1,8 +1,8 @@
-"""Compositions of small arrays: after some calls of a kind their steps are one schedule of machine code.
+"""Compositions of small arrays: after some calls of a kind their steps run as one schedule of machine code.
 
-Called step by step, each of a dozen functions enters NumPy by itself; a schedule is prepared once for a kind of
-arguments, and then takes what one or two of these calls take. As with the engines (run/engines.py), that follows from
-how often a kind has come, so its bits do from then on.
+Step by step, each of a dozen functions calls NumPy by itself; a schedule is prepared once for a kind of arguments, and
+then takes as long as one or two of these calls. As with the engines (run/engines.py), the choice, and with it the bits
+of results, depends on how often a kind has come.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..storage.storage import Native, address_of
 from ..tensor.face import CPU_DEVICE, Tensor, face, is_value, valued, wrap
 from .record import native_up_to
 
-# Kinds of arguments that one function remembers.
+# The most kinds of arguments that one function remembers.
 REMEMBERED = 256
 
-# Constants that are equal only where nobody can tell them apart, but for floats and tuples.
+# Types of constants that are indistinguishable where they are equal.
 _PLAIN = frozenset((int, bool, str, type(None)))
 
 Kind = tuple[tuple[Any, ...], list[Native]]
@@ -41,9 +41,9 @@ class _Given:
 
 
 class _Ready:
-    """What computes a composition of arrays of a kind.
+    """A prepared schedule that computes a composition for arrays of one kind.
 
-    order: in which argument each of what its schedule is given lies, and how many bytes after its first element.
+    order: for each input of the schedule the argument in which it lies, and how many bytes after its first element.
     """
 
     __slots__ = ("_is_value", "_order", "_scalars", "_schedule")
@@ -64,7 +64,7 @@ class _Ready:
 class Small:
     """The calls of a composition with small arrays.
 
-    Of each kind that has come it knows how often that was, then what computes it, None where that is not known.
+    For each kind it stores how often that has come, then its schedule, None where there is none.
     """
 
     def __init__(self, plain: Callable[..., Tensor]) -> None:
@@ -72,7 +72,7 @@ class Small:
         self._known: dict[Any, int | _Ready | None] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-        """Return the result of a call; None where it is to be made otherwise."""
+        """Return the result of a call; None where it is to be computed in another way."""
         found = None if thin_closed[0] or not _asks_for_nothing(settings()) else _kind_of(args, kwargs)
         if found is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
             return None
@@ -87,7 +87,7 @@ class Small:
         self._known[kind] = known + 1
         if known + 1 < PREPARED_AFTER:
             return None
-        self._known[kind] = None  # what it calls itself is no call of this kind
+        self._known[kind] = None  # calls that it makes itself do not count
         try:
             result = self._plain(*args, **kwargs)
             self._known[kind] = self._prepared(args, kwargs, natives, is_value=is_value(result))
@@ -99,7 +99,7 @@ class Small:
     def _prepared(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], natives: list[Native], *, is_value: bool
     ) -> _Ready | None:
-        """Return what computes calls of a kind; None where machine code does not, or reads what is no argument."""
+        """Return the schedule for a kind; None where machine code cannot compute it, or reads memory of no argument."""
         from ..codegen.cpu.compile import host
         from ..plan.fusion import plan_of
         from ..plan.layouts import work_of
@@ -133,23 +133,23 @@ class Small:
 
 
 def _asks_for_nothing(limits: Settings) -> bool:
-    """Return whether settings leave it to us how small arrays are computed: these go into no kind."""
+    """Return whether settings leave the way of computing small arrays to us: they are no part of a kind."""
     return limits.engine == limits.lazy == "auto" and not limits.fast_math
 
 
 def _place_of(value: TBlob, blobs: Sequence[TBlob]) -> tuple[int, int] | None:
-    """Return in which argument a value lies, and how many bytes after its first element; None where it lies in none, or
-    in several: what a composition has computed by itself may differ in another call.
+    """Return the argument in which a value lies, and how many bytes after its first element; None where it lies in
+    none, or in several: a value that the composition has computed itself may differ in another call.
     """
     same = [place for place, blob in enumerate(blobs) if value is blob]
     found = same or [place for place, blob in enumerate(blobs) if value.overlaps(blob)]
-    arrays = {id(blobs[place].native()) for place in found}  # one that stands twice is so in each call of the kind
+    arrays = {id(blobs[place].native()) for place in found}  # one given twice is so in each call of the kind
     return (found[0], value.address - blobs[found[0]].address) if len(arrays) == 1 else None
 
 
 def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
-    """Return what calls have in common that a schedule can compute, and the arrays; None where one is not there, is
-    large, or something else than a constant stands beside them.
+    """Return the kind of a call, and its arrays; None where one is not computed, or large, or another argument is no
+    constant.
     """
     kind: list[Any] = [*kwargs]
     natives: list[Native] = []
@@ -173,7 +173,7 @@ def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
 
 
 def told_apart(x: Any) -> tuple[Any, ...] | None:
-    """Return what tells one of Python's constants from others; None for what is none."""
+    """Return a key that distinguishes a Python constant from others; None for any other value."""
     kind = type(x)
     if kind is float:
         return (x.hex(),)  # -0.0 is not 0.0

@@ -1,9 +1,9 @@
-"""The thin way in machine code: tensors get it for operators and indexing once many calls have gone through, and fused
-functions for the dispatch of what was captured (dispatch.py).
+"""The fast path in machine code: tensors get it for operators and indexing after many calls, and fused functions for
+the dispatch of captured calls (dispatch.py).
 
-Until then, and where there is no compiler, the methods are Python's. Those stay the doors of machine code, for whatever
-is not thin. It is made for the Python that runs: where a pointer lies in an object is looked up in such an object, and
-where anything is not as expected, or threads have no lock in common, all stays as it is.
+Until then, and where there is no compiler, the methods are in Python. Machine code calls these for operands that are
+not thin. It is made for the running Python: the offsets of pointers in objects are looked up in such objects, and if
+anything is not as expected, or there is no global interpreter lock, the methods in Python stay.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .record import can_generate
 
 
 class Door(NamedTuple):
-    """A method in Python that machine code may stand before.
+    """A method in Python that machine code may replace, and call where it cannot answer itself.
 
-    home: the class that has it. kind: what codegen/cpu calls such a method. function: of NumPy, or the name
-    of one of C's. items: what computes the same of NumPy's scalars, None where nothing does. below: the bytes, one
-    element, up to which arrays are small.
+    home: the class that has it. kind: the name of such methods in codegen/cpu. function: one of NumPy, or the name of a
+    C function. items: computes the same for NumPy scalars, None if nothing does. below: a list of one number, the bytes
+    up to which arrays are small.
     """
 
     home: type
@@ -52,8 +52,8 @@ class Door(NamedTuple):
 
 
 class Dispatched:
-    """What is called in Python until machine code knows kinds of its calls. dispatched: their words (dispatch.py), or
-    None.
+    """A callable that is called in Python until machine code knows kinds of its calls. dispatched: their words
+    (dispatch.py), or None.
     """
 
     __slots__ = ("dispatched",)
@@ -70,28 +70,28 @@ class Dispatched:
 
 
 _doors: list[Door] = []
-# References that methods hold of their operands besides those of their doors: one while calls are counted.
+# References to operands that methods hold in addition to their doors: one while calls are counted.
 held_beside = [0]
 _calls = count(1)
 _exchanging = fork_waiting_lock()
 
 
 def add_door(door: Door) -> None:
-    """Give a class a method, which counts calls until it is exchanged for machine code, or for itself."""
+    """Give a class a method that counts calls, until it is exchanged for machine code, or for the plain method."""
     _doors.append(door)
     call, held_beside[0] = door.call, 1
 
     @wraps(call)
     def counted(*operands: Any, **given: Any) -> Any:
         if next(_calls) % THIN_CALLS == 0 and settings().engine in ("auto", "llvm"):
-            exchange()  # once; again should an interrupt have come
+            exchange()  # repeated later if it was interrupted
         return call(*operands, **given)
 
     setattr(door.home, door.name, counted)
 
 
 def exchange() -> bool:
-    """Give tensors their methods in machine code, or those in Python alone where there is none; return which."""
+    """Give tensors their methods in machine code, or the plain ones where there is none; return whether there is."""
     with _exchanging:
         if not _methods:
             _methods.extend(_compiled())
@@ -100,13 +100,13 @@ def exchange() -> bool:
 
 
 def is_exchanged() -> bool:
-    """Return whether machine code was made of the methods."""
+    """Return whether the methods were compiled to machine code."""
     return bool(_methods)
 
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """A block in which all methods are Python's; for tests, and for who follows a call through the package."""
+    """Use the methods in Python within a block; for tests, and for following a call through the package."""
     with _exchanging:
         before, held = [vars(door.home)[door.name] for door in _doors], held_beside[0]
         _install([door.call for door in _doors])
@@ -124,14 +124,14 @@ def _install(methods: list[Any], held: int = 0) -> None:
 
 # ---- from doors to methods
 
-# What machine code points to, the code, and what laid it out in memory: kept for ever, by one more reference, as
-# tensors may be used until the process has ended, when modules have lost their names.
+# Objects that machine code points to, the code, and the linker of the code: kept for ever, by one more reference, as
+# tensors may be used until the process has ended, after modules have been cleared.
 _kept: list[Any] = []
 _methods: list[Any] = []
 
 
 def _compiled() -> list[Any]:
-    """Return the methods in machine code, in the order of doors; none where there can be none."""
+    """Return the methods in machine code, in the order of doors; an empty list where they cannot be made."""
     if not (has_known_objects() and ctypes.sizeof(ctypes.c_void_p) == _WORD and can_generate()):
         return []
     from ..codegen.cpu.compile import handmade, host, kept_for_ever
@@ -163,13 +163,13 @@ class _Definition(ctypes.Structure):
     )
 
 
-# METH_NOARGS, METH_O and METH_FASTCALL of that API, for methods of so many parameters; with METH_KEYWORDS, for others.
+# METH_NOARGS, METH_O and METH_FASTCALL of that API, by the number of parameters; with METH_KEYWORDS, for other methods.
 _FLAGS = {1: 4, 2: 8, 3: 128}
 _NAMED = 128 | 2
 
 
 def _method(door: Door, address: int) -> Any:
-    """Return machine code as a method that Python's types can have, shown as its door is."""
+    """Return machine code as a method for a Python type, with the signature and docstring of its door."""
     from ..codegen.cpu.array_methods import GIVEN_MORE
 
     given = [one.replace(annotation=one.empty) for one in inspect.signature(door.call).parameters.values()]
@@ -202,7 +202,7 @@ def _word(one: Any) -> int:
 
 
 def _objects() -> dict[str, Any]:
-    """Return the objects that methods ask for."""
+    """Return the objects that the methods' machine code needs, by name."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
@@ -219,7 +219,7 @@ _WORD = 8
 
 
 def _offsets() -> Any:
-    """Return where machine code finds things in objects; raises LookupError where they are not as expected."""
+    """Return the offsets of fields in objects for machine code; raises LookupError where they are not as expected."""
     from ..codegen.cpu.faces import Offsets
 
     slots = {name: _slot(Tensor, f"_{name}") for name in ("data", "owner", "blob", "step", "is_value")}
@@ -240,21 +240,21 @@ def _words(one: Any, nbytes: int) -> list[int]:
 
 
 def _slot(home: Any, name: str) -> int:
-    """Return the word of a slot in objects of a class."""
+    """Return the index of the word that a slot takes in objects of a class."""
     one, mark = home.__new__(home), object()
     setattr(one, name, mark)
     return _words(one, home.__basicsize__).index(id(mark))
 
 
 def _in_dtypes() -> tuple[int, int]:
-    """Return the word of an element's size in a dtype, and the byte of its kind."""
+    """Return the index of the word of a dtype's item size, and the byte offset of its kind."""
     size = type(np.dtype(np.void)).__basicsize__
     kinds = [
         [place for place, word in enumerate(_words(np.dtype(f"V{nbytes}"), size)) if word == nbytes]
         for nbytes in (37, 53, 1009)
     ]
     both = set[int].intersection(*map(set, kinds))
-    byte = 24  # behind what every object has, and the type of its elements
+    byte = 24  # behind the object header, and the type of elements
     for dtype in map(np.dtype, "fdFDlB?"):
         if ctypes.c_char.from_address(id(dtype) + byte).value != dtype.kind.encode():
             raise LookupError("dtypes are laid out in another way")
@@ -282,11 +282,11 @@ def _check_arrays(at: Any) -> None:
                 raise LookupError("arrays are laid out in another way")
 
 
-# Dtypes, by what stands for them.
+# Dtypes, by all objects that stand for them.
 _SPELLED = [word for one in ALL.values() for word in (one, one.type, one.name, one.str, one.str[1:])]
 _DTYPES = {one: canonical(one) for one in (*_SPELLED, *("int", "float", "complex"), *(bool, int, float, complex))}
 
-# The names of the operators that NumPy's universal functions come to where a number stands before a tensor: of those
+# The names of the operators that NumPy's universal functions call with a number before a tensor, for those functions
 # that were called so before (numpy/protocols.py).
 reflected: dict[Any, str] = {}
 

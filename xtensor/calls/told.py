@@ -1,9 +1,9 @@
-"""What machine code is told of what a kind of calls is given and finds: rows that say how each thing is compared with
-what was there (codegen/cpu/kinds.py).
+"""The description for machine code of the values that a kind of calls is given and finds: rows that say how each is
+compared with the value of the described call (codegen/cpu/kinds.py).
 
-It is walked in the order of a signature (signature.py), so that tensors and numbers come in that order. Lists, tuples,
-dicts and objects are told by their parts, as others may come in their place; where a call puts something into one, or
-returns it, that very one is told. Of what can change nothing is held, and it is only asked for by where it is found.
+Values are entered in the order of a signature (signature.py), and so are tensors and numbers. Lists, tuples, dicts and
+objects are described by their parts, as others may take their place; one that a call puts something into, or returns,
+must be the same object. No reference is held to a value that can change: it is only looked up.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from .reach import (
 )
 from .signature import AS_MADE, has_attributes, is_compared
 
-# Attributes up to which an object is told, and objects, lists, dicts and tuples, each of which is compared with each.
+# The most attributes of an object, and the most objects, lists, dicts and tuples, as all are compared in pairs.
 MOST_ATTRIBUTES, MOST_WHOLES = 128, 64
 
-# What stands for a function with what it is bound to, and slices: the names of their parts, which Python has in slots.
+# Types of bound functions, and slices: the names of their parts, which Python has in slots.
 _BOUND: dict[type, tuple[str, ...]] = {
     MethodType: ("__func__", "__self__"),
     partial: ("func", "args", "keywords"),
@@ -48,15 +48,15 @@ _BOUND: dict[type, tuple[str, ...]] = {
 
 
 class UntoldError(Exception):
-    """Something is compared in a way that machine code does not know."""
+    """A value has to be compared in a way that machine code does not know."""
 
 
 class Told:
-    """What is told of a kind while it is put together.
+    """The description of a kind while it is put together.
 
-    rows: of each table; natives: the tensors, each with its array; held: what must live; inside: the ids of what was
-    looked into. reach: what the function finds; numbers, mask: those of the signature, and where in it those are that
-    are told; itself: the ids of lists, dicts and objects that must be the very ones.
+    rows: of each table; natives: tensors with their arrays; held: objects that must stay alive; inside: the ids of
+    values that were looked into. reach: that of the function; numbers, mask: those of the signature, and the places in
+    it of those that are inputs; itself: the ids of lists, dicts and objects that later calls must have themselves.
     """
 
     def __init__(self, reach: Reach, numbers: Numbers, mask: Collection[int], itself: Collection[int]) -> None:
@@ -71,21 +71,21 @@ class Told:
         self.held: list[Any] = []
         self.natives: list[tuple[Tensor, np.ndarray]] = []
         self._lists: list[int] = []
-        self._is_direct = False  # whether what is entered is of an argument, or of a tuple that is one
+        self._is_direct = False  # whether the value entered is an argument, or in a tuple that is one
 
     def object(self, x: Any) -> int:
-        """Return the word of an object, which is held."""
+        """Return the word of an object, to which a reference is held."""
         self.held.append(x)
         return id(x)
 
     def arguments(self, values: Sequence[Any]) -> None:
-        """Enter what a call is given. Raises UntoldError, as all that enters something does."""
+        """Enter the arguments of a call. Raises UntoldError, as all methods that enter something do."""
         self._is_direct = True
         self.head |= {"given": len(values), "first": self._own_parts(values, is_told=True)}
         self._is_direct = False
 
     def places(self) -> None:
-        """Enter what is found by names, and where names can be added."""
+        """Enter the values that are found by names, and the dicts to which names can be added."""
         for where, name, last, part, _ in self.reach.places:
             is_cell = type(where) is CellType
             own = where if is_cell else _dict_of(where)
@@ -98,10 +98,10 @@ class Told:
         if next(self._numbers, None) is not None:
             raise UntoldError
 
-    # ---- what is told by its parts
+    # ---- values that are described by their parts
 
     def _own_parts(self, values: Sequence[Any], *, is_told: bool) -> int:
-        """Enter parts one behind the other; return the number of the first one."""
+        """Enter consecutive parts; return the index of the first one."""
         rows: list[tuple[int, ...]] = []
         for x in values:
             self._part(x, rows, is_told=is_told)
@@ -109,8 +109,8 @@ class Told:
         return len(self.rows["parts"]) - len(rows)
 
     def _part(self, x: Any, rows: list[tuple[int, ...]], name: Any = None, *, is_told: bool) -> None:
-        """Enter one part. rows: of those that belong together. name: by which it is found. is_told: whether it may be a
-        number that is told.
+        """Enter one part. rows: those of the parts around it. name: the name by which it is found. is_told: whether it
+        may be a number that is an input.
         """
         kind, form = type(x), self.form
         if kind is Tensor:
@@ -129,7 +129,7 @@ class Told:
                 self._found((id(x), 0, form.ITS_PLACE), x)
 
     def _whole(self, x: Any, rows: list[tuple[int, ...]], name: Any) -> None:
-        """Enter something by its parts; what was come to before, as that."""
+        """Enter a value by its parts; one that was entered before, as a reference to that."""
         kind: Any = type(x)
         form = self.form
         if id(x) in self._wholes:
@@ -161,7 +161,7 @@ class Told:
         self._is_direct = direct
 
     def _elements(self, x: Any, rows: list[tuple[int, ...]], last: tuple[int, int]) -> None:
-        """Enter the elements of a list, tuple or dict. last: of its row, where it is noted, and which one it is."""
+        """Enter the elements of a list, tuple or dict. last: the end of its row: its index, and its id or 0."""
         kind: Any = type(x)
         form = self.form
         parts = list(x.items() if kind is dict else x)  # another thread may add to it
@@ -182,7 +182,7 @@ class Told:
             self._part(part, rows, is_told=kind is list or self._is_direct)
 
     def _attributes_of(self, x: Any, rows: list[tuple[int, ...]], last: tuple[int, int]) -> None:
-        """Enter an object by its attributes; of those that are not asked for the names alone."""
+        """Enter an object by its attributes; only by name those that the function cannot look up."""
         kind: Any = type(x)
         form, slots = self.form, slots_of(kind)
         own = {name: getattr(x, name) for name in slots} if slots else dict(dict_of(x))
@@ -197,14 +197,14 @@ class Told:
                 self._part(value, rows, name, is_told=True)
             else:
                 rows.append((self.object(True), form.ANY, 0, 0, 0))
-        for name in slots:  # which show what is there, and nothing that is made when it is asked for
+        for name in slots:  # which must stay the descriptors of slots
             home = next(base for base in kind.__mro__ if name in vars(base))
             way = self.object(_dict_of(vars(home))), self.object(name), form.IN_DICT
             self._place(way, self.object(vars(home)[name]), form.ITSELF)
         self._shared(kind, own)
 
     def _tensor(self, x: Tensor) -> int:
-        """Return the number of a tensor, which must be a thin face."""
+        """Return the index of a tensor, which must be a thin face."""
         native = x.thin()
         if native is None:
             raise UntoldError
@@ -212,21 +212,21 @@ class Told:
         return len(self.natives) - 1
 
     def _is_number(self, x: Any) -> bool:
-        """Return whether the number that was come to is told."""
+        """Return whether this number, the next one in order, is an input."""
         value, is_told = next(self._numbers, (None, False))
         if value is not x:
             raise UntoldError
         return is_told
 
     def _number(self) -> int:
-        """Return the number of a number that is told."""
+        """Return the index of a number that is an input."""
         self.rows["numbers"].append((0,))
         return len(self.rows["numbers"]) - 1
 
-    # ---- what is told by where it is found
+    # ---- values that are described by the place where they are found
 
     def _found(self, row: tuple[int, int, int], x: Any, name: Any = None) -> None:
-        """Enter what is found somewhere. row: how. name: by which."""
+        """Enter a value with its place. row: how to look it up. name: the name by which it is found."""
         direct, self._is_direct = self._is_direct, False
         kind: Any = type(x)
         form = self.form
@@ -257,12 +257,12 @@ class Told:
         self.rows["places"].append((*row, *what, *[0] * (6 - len(what))))
 
     def _constant(self, row: tuple[int, int, int], x: Any) -> None:
-        """Enter a constant, with what a module or class of a user's holds."""
+        """Enter a constant, with the attributes of a user's module or class."""
         self._place(row, self.object(x), self.form.ITSELF)
         if is_plain(x) or id(x) in self.inside:
             return
         self.inside.add(id(x))
-        if self.reach.every:  # in whatever order
+        if self.reach.every:  # attributes have no fixed order then
             raise UntoldError
         if type(x) is ModuleType:
             self.rows["spreads"].append((self.object(vars(x)), len(vars(x))))
@@ -273,7 +273,7 @@ class Told:
             raise UntoldError
 
     def _shared(self, kind: type, own: Collection[str]) -> None:
-        """Enter what objects of a class have in common."""
+        """Enter the attributes that objects of a class share."""
         form = self.form
         if id(kind) not in self._met:
             self._met.add(id(kind))
@@ -299,7 +299,7 @@ class Told:
             self._found((self.object(own), self.object(name), self.form.IN_DICT), value, name)
 
     def _behind(self, row: tuple[int, int, int], x: Any) -> None:
-        """Enter what stands for a function that it cannot be parted from, or that is one of its attributes."""
+        """Enter an object that wraps a function, by that function as well."""
         form = self.form
         self._place(row, self.object(x), form.ITSELF)
         if stays(type(x)) and wrapped(x) is not None:  # another fused function, a gradient
@@ -311,18 +311,18 @@ class Told:
             raise UntoldError
 
     def itself(self) -> tuple[int, ...]:
-        """Return the ids of what must be the very ones."""
+        """Return the ids of the objects that must be the same in later calls."""
         return tuple([row[-1] for row in self.rows["parts"] if row[-1]])
 
     # ---- words
 
     def lengths(self, *numbers: int) -> int:
-        """Enter numbers of any count; return where they are, in words behind the tables."""
+        """Enter some numbers; return their offset in words behind the tables."""
         self._lists += numbers
         return len(self._lists) - len(numbers)
 
     def words(self) -> Any:
-        """Return all words in one piece of memory: the head, the tables, and lists of numbers."""
+        """Return all words in one array: the head, the tables, and lists of numbers."""
         form = self.form
         at = len(form.HEAD)
         for name in form.TABLES:
@@ -337,12 +337,12 @@ class Told:
 
 
 def _draws(x: Any) -> bool:
-    """Return whether something is a generator of random numbers, which is known by itself alone (signature.py)."""
+    """Return whether a value is a random number generator, which is compared by identity (signature.py)."""
     return getattr(type(x), "draws", False)
 
 
 def _has_parts(x: Any) -> bool:
-    """Return whether something is told by its parts."""
+    """Return whether a value is described by its parts."""
     kind: Any = type(x)
     if kind in (list, dict, *_BOUND):
         return True
@@ -351,7 +351,7 @@ def _has_parts(x: Any) -> bool:
 
 
 def _is_of_attributes(x: Any) -> bool:
-    """Return whether something is what its attributes are, which are in slots, all of them filled, or in its dict."""
+    """Return whether the state of a value is its attributes, which are in slots, all of them filled, or in its dict."""
     kind: Any = type(x)
     if not has_attributes(kind) or (stays(kind) and wrapped(x) is not None):
         return False
@@ -365,7 +365,7 @@ def _is_of_attributes(x: Any) -> bool:
 
 
 def _dict_of(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dict that has names: of a class, the one that Python shows in a proxy alone."""
+    """Return the dict of some names: for a class, the one behind the proxy that Python shows."""
     own = get_referents(names)[0] if type(names) is MappingProxyType else names
     if type(own) is not dict:
         raise UntoldError

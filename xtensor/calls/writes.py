@@ -1,7 +1,7 @@
-"""Writing into existing memory: `x += y`, `x[...] = y`, in one pass with what the operand still waits for.
+"""Writing into existing memory: `x += y`, `x[...] = y`, in one pass with the pending steps of the operand.
 
-mshadow's savers: the destination is known, and the work goes straight into it. Whoever else waits to read that memory
-is served first.
+As with mshadow's savers the destination is known, and results go straight into it. Pending readers of that memory are
+evaluated first.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
     call = noting(backend.call, backend, name) if observers else backend.call
     try:
         if backend is not CPU and not (isinstance(operand, Tensor) or fits(operand, (target.dtype,))):
-            CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which refuses it
+            CPU.call(op.kernel(CPU), np.ones(1, target.dtype), operand)  # which raises the error
         if settings().reproducible and name == "pow":  # the one operator whose bits are the library's own
             backend.assign(writable(target, name), ..., native_of(apply(op, (target, operand))))
         elif hasattr(kernel, "types") and not op.fails_on_values(target.dtype, kind):  # a ufunc, NumPy's or CuPy's
             native = writable(target, name)
             call(kernel, native, native_of(operand), out=native, casting="same_kind")
-        else:  # computed aside first: a value may be refused half way
+        else:  # into new memory first, as a value may be refused half way
             result = call(kernel, target.native(), native_of(operand))
             backend.assign(writable(target, name), ..., result)
     except (TypeError, ValueError, OverflowError) as error:
@@ -85,7 +85,7 @@ def update(target: Tensor, op: Op, other: Any) -> Any:
 
 
 def _update_selected(target: Tensor, op: Op, other: Any) -> bool:
-    """Update elements that a mask selects, which are nobody's yet; return whether that was possible."""
+    """Update elements that a mask selects, which nobody else holds yet; return whether that was possible."""
     result = apply_selected(op, (target, other), apply)
     if result is None or not np.can_cast(result.dtype, target.dtype, casting="same_kind"):
         return False
@@ -100,7 +100,7 @@ def _update_selected(target: Tensor, op: Op, other: Any) -> bool:
 
 
 def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
-    """Update a target in one of the ways that need few questions; return whether one did, else nothing is done."""
+    """Update a target in a way that needs few checks; return whether that was possible, else nothing is done."""
     if active[0] and steps_of((target, other)) is not None:
         return False
     near = target.device is CPU_DEVICE
@@ -113,12 +113,12 @@ def _update_quickly(target: Tensor, op: Op, other: Any) -> bool:
 
 
 def _large(op: Op, pending: bool) -> int:
-    """Return the bytes from which on a target is updated by the engine. pending: whether what it is updated with is."""
+    """Return the bytes from which on a target is updated by the engine. pending: whether the operand is pending."""
     return FAST_LAUNCH_PAYS if not pending and op.name in CHEAP else LARGE_UPDATE
 
 
 def _update_at_once(target: Tensor, op: Op, other: Any) -> bool:
-    """Update a target by the library's own function, where all is computed; return whether it took the call."""
+    """Update a target by the library's own function, where both operands are computed; return whether that was done."""
     if type(other) is Tensor and other.device is not target.device:
         return False
     native, kernel, own = _at_hand(other), op.cpu_kernel, _at_hand(target)
@@ -146,21 +146,21 @@ def _at_hand(x: Any) -> Any:
 
 
 def _is_cheap_aside(target: Tensor) -> bool:
-    """Return whether to compute what is pending aside costs less than where it is to be written: small windows are not
-    worth being described for kernels, as they are new each time.
+    """Return whether it costs less to compute a pending operand into its own memory than into the target: small views
+    are not worth being described for kernels, as they are new each time.
     """
     return target._blob is None and type(target._data) is np.ndarray and not thin_closed[0]
 
 
 def computed_aside(x: Tensor) -> Native | None:
-    """Return the array of what is pending, computed now if it is small and on the CPU; None for anything else."""
+    """Return the array of a pending tensor, computed now if it is small and on the CPU; None for others."""
     if x.nbytes < LARGE_UPDATE and x.device is CPU_DEVICE:
         x.evaluate()
     return x.thin()
 
 
 def _update_again(target: Tensor, op: Op, other: Any) -> bool:
-    """Update a target in one pass as it was updated before; return whether that was possible, else nothing is done."""
+    """Update a target in one pass as before; return whether that was possible, else nothing is done."""
     blob: Any = target.value
     if type(blob) is not TBlob or not blob.writeable or blob.owner.is_exposed():
         return False
@@ -172,9 +172,9 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
 
 
 def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
-    """Compute the new values of a target, and how they go back, and write them into its memory.
+    """Compute the new values of a target, with their step on the tape, and write them into its memory.
 
-    Where nobody else can see that memory the target moves to the result's instead.
+    Where nobody else can see that memory the target takes over the result's memory instead.
     """
     refuse_leaf(target, op.name)
     result = apply(op, (target, operand))
@@ -193,7 +193,7 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
 
 
 def changed_value(x: Tensor, op: Op, other: Any) -> Any:
-    """Return what `x = op(x, other)` in place makes of a value: another one of its dtype. Raises as `update` does."""
+    """Return the result of `x = op(x, other)` in place for a value: a new one of its dtype. Raises as `update` does."""
     operand = _fitting(x, op, other)
     if operand is NotImplemented:
         return NotImplemented
@@ -221,8 +221,8 @@ def _kind(operand: Operand) -> Any:
 
 
 def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:
-    """Record the new values of a target as steps that can be captured. A target that nobody has seen yet, as the value
-    `x[i, j]` in `x[i, j] += y` is, moves to the result.
+    """Record the new values of a target as steps that can be captured. A target that nobody has seen, as `x[i, j]` in
+    `x[i, j] += y`, takes over the result.
     """
     result = apply(op, (target, operand))
     if is_node(target) and _is_alone(target) and is_node(result) and result.dtype == target.dtype:
@@ -232,7 +232,7 @@ def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:
 
 
 def _move(target: Tensor, result: Tensor) -> None:
-    """Let a target be what a result is, from here on; what it was is nobody's."""
+    """Let a target take over a result's value; its own is dropped."""
     if type(target._data) is Node:
         target._data.face = None
     value = target._data = result.value
@@ -258,13 +258,13 @@ def _in_one_pass(target: Tensor, node: Node) -> bool:
 
 
 def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
-    """Update a target in one pass together with what its operand still waits for; return whether that was possible."""
+    """Update a target in one pass with the pending steps of its operand; return whether that was possible."""
     pending = isinstance(operand, Tensor) and is_node(operand)
     if settings().lazy == "never" or op.fails_on_values(target.dtype, kind) or target.blob.writeable is False:
         return False
     if not pending and target.nbytes < _large(op, pending):
         return False
-    if exposed_memory((operand,)):  # which may be the target's, through another buffer
+    if exposed_memory((operand,)):  # which may be the target's memory, through another buffer
         return False
     value = value_of(operand) if isinstance(operand, Tensor) else operand
     if not isinstance(operand, Tensor) and not fits(operand, (target.dtype, kind)):
@@ -274,8 +274,8 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
-# References to an operand that only the statement `x += operand`, or `x[...] = operand`, itself holds: the latter also
-# in a function that is captured. There is one more while calls are counted.
+# Reference counts of an operand that nothing but the statement `x += operand`, or `x[...] = operand`, holds; of the
+# latter also in a captured function. There is one more while calls are counted.
 _HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = 6, 7, 8, 11
 
 
@@ -298,7 +298,7 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     Raises ValueError for a read-only target.
     """
     writable_blob(target, function)
-    if not is_node(value) or cast(Node, value._data).op.kind == "view":  # which may show what is about to be written
+    if not is_node(value) or cast(Node, value._data).op.kind == "view":  # of memory that may be about to be written
         value = cast_now(value)
     if store(target, value, function, _HELD_WHEN_CAPTURED):
         return
@@ -321,7 +321,7 @@ def write_captured(capture: Any, function: Callable[..., Any], tensors: Sequence
         try:
             call(function, *[blob.shallow_copy().native() for blob in blobs])
         except (IndexError, ValueError, TypeError, OverflowError) as error:
-            capture.refuse_call(name)  # the function may catch that: what it does then follows from values
+            capture.refuse_call(name)  # the function may catch it, and go on by values
             raise prefixed("index" if isinstance(error, IndexError) else name, error) from None
         finally:
             target.owner.changes += 1
@@ -337,7 +337,7 @@ def cast_now(x: Tensor, dtype: DType | None = None) -> Tensor:
 def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """Compute a node into a target, converted to its dtype.
 
-    An operand that nobody but the statement holds need not be kept.
+    An operand that nothing but the statement holds need not be kept.
     """
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
@@ -351,8 +351,8 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
 
 
 def writable(target: Tensor, function: str) -> Native:
-    """Return the native array to write a tensor's elements into, after its pending readers have been served; it is let
-    go of as soon as that is done.
+    """Return the native array to write a tensor's elements into, after its pending readers were evaluated; callers drop
+    it as soon as they have written.
 
     Raises ValueError for a read-only tensor.
     """
@@ -362,7 +362,7 @@ def writable(target: Tensor, function: str) -> Native:
 
 
 def writable_blob(target: Tensor, function: str) -> TBlob:
-    """Return the bytes behind a tensor; raises ValueError where they must not be written."""
+    """Return the blob of a tensor; raises ValueError where it must not be written."""
     blob = target.blob
     if not blob.writeable:
         raise ValueError(expected(function, "the target", "be writable", "a read-only view"))

@@ -1,8 +1,8 @@
-"""NumPy's own BLAS and LAPACK: where their functions are, for machine code to call, and how it is held to one thread.
+"""NumPy's own BLAS and LAPACK: the addresses of their functions, for machine code, and their limit to one thread.
 
-It is held while tiles of a contraction run on threads of ours. Two tiles on two threads, each with a product on one
+They are limited while tiles of a contraction run on our threads. Two tiles on two threads, each with a product on one
 thread, take about three quarters of the time of one product after the other on two threads; and a product that is never
-split has the same bits whatever the number of threads.
+split has the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 
 from ..base.locks import fork_safe_lock
 
-# What functions are called in the wheels of NumPy and elsewhere; `{}` begins with openblas or cblas.
+# The spellings of functions in the wheels of NumPy and elsewhere; `{}` begins with openblas or cblas.
 _SPELLINGS = ("scipy_{}64_", "scipy_{}", "{}64_", "{}")
 
-# The same of LAPACK's functions.
+# The same for LAPACK's functions.
 _FORTRAN = ("scipy_{}_64_", "scipy_{}_", "{}_64_", "{}_")
 
 
 class _Controls(NamedTuple):
-    """The library's functions that say and set how many threads a product takes."""
+    """The library's functions that get and set the number of threads of a product."""
 
     get: Any
     set: Any
@@ -34,7 +34,7 @@ class _Controls(NamedTuple):
 
 @cache
 def _library() -> Any:
-    """Return NumPy's extension module, which is linked to its BLAS; None where that cannot be asked."""
+    """Return NumPy's extension module, which is linked to its BLAS; None where it cannot be loaded."""
     try:
         return ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
     except (AttributeError, OSError):
@@ -42,7 +42,7 @@ def _library() -> Any:
 
 
 def _found(*names: str) -> list[Any] | None:
-    """Return functions of the BLAS, None where it is another one."""
+    """Return functions of the BLAS by name, None where it lacks one."""
     for spelling in _SPELLINGS:
         found = [getattr(_library(), spelling.format(name), None) for name in names]
         if all(found):
@@ -51,12 +51,12 @@ def _found(*names: str) -> list[Any] | None:
 
 
 def has_function(*names: str) -> bool:
-    """Return whether NumPy's BLAS, or what it is linked to, has one of these functions, by their full names."""
+    """Return whether NumPy's BLAS, or a library it is linked to, has one of these functions, by their full names."""
     return any(hasattr(_library(), name) for name in names)
 
 
 def thread_count() -> int | None:
-    """Return on how many threads OpenBLAS computes, None where NumPy has another BLAS."""
+    """Return the number of threads of OpenBLAS, None where NumPy has another BLAS."""
     controls = _controls()
     return None if controls is None else int(controls.get())
 
@@ -72,9 +72,9 @@ def core_name() -> str | None:
 
 @cache
 def address(name: str) -> int:
-    """Return where a function of the BLAS is, by its name in C without `cblas_`; 0 where it is not known.
+    """Return the address of a function of the BLAS, by its C name without `cblas_`; 0 where it is not known.
 
-    Its integers can be given in 64 bits, whatever it takes, where each lies in a register or a word of its own.
+    Its integers can be given in 64 bits, whatever their size, as each is passed in a register or a word of its own.
     """
     found = None if sys.platform == "darwin" else _found(f"cblas_{name}", "openblas_get_num_threads")
     return ctypes.cast(found[0], ctypes.c_void_p).value or 0 if found else 0
@@ -82,9 +82,9 @@ def address(name: str) -> int:
 
 @cache
 def lapack_address(name: str, *, wide: bool) -> int:
-    """Return where a function of the BLAS's LAPACK is, by its name without underscores; 0 where it is not known.
+    """Return the address of a function of the BLAS's LAPACK, by its name without underscores; 0 where it is not known.
 
-    It takes integers by their places, of 32 bits or of 64. wide: whether those that it writes must be of 64.
+    It takes pointers to integers of 32 or 64 bits. wide: whether those that it writes must have 64.
     """
     if sys.platform == "darwin" or sys.byteorder != "little" or thread_count() is None:
         return 0
@@ -95,25 +95,25 @@ def lapack_address(name: str, *, wide: bool) -> int:
 
 @cache
 def libm_address(name: str) -> int:
-    """Return where a function of the C library is that NumPy is linked to; 0 where it is not known."""
+    """Return the address of a function of the C library that NumPy is linked to; 0 where it is not known."""
     found = getattr(_library(), name, None)
     return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 
 @cache
 def _controls() -> _Controls | None:
-    """Return them, or None where they are not known."""
+    """Return the thread controls of OpenBLAS, None where they are not known."""
     found = _found("openblas_get_num_threads", "openblas_set_num_threads")
     return _Controls(*found) if found else None
 
 
 def can_be_held() -> bool:
-    """Return whether NumPy's products can be held to one thread."""
+    """Return whether NumPy's products can be limited to one thread."""
     return _controls() is not None
 
 
 class _Held:
-    """How many ask for it now, and how many threads there were before the first of them."""
+    """The number of blocks that limit it now, and the number of threads before the first of them."""
 
     asking = 0
     before = 1
@@ -125,7 +125,7 @@ _counting = fork_safe_lock()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold products to one thread in a `with` block; the whole process's, for the library has no other way."""
+    """Limit products to one thread in a `with` block; for the whole process, as the library allows no less."""
     controls = _controls()
     if controls is None:
         yield

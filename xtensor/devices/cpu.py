@@ -1,4 +1,4 @@
-"""The CPU backend: NumPy, with the places where the standard and NumPy differ repaired once."""
+"""The CPU backend: NumPy, with its differences from the standard corrected in one place."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class _Quiet(threading.local):
 
 _quiet = _Quiet()
 
-# For the shortest path only: one context for all threads, which raises RuntimeError when another is inside.
+# For the fastest path only: one context for all threads, which raises RuntimeError while another one is inside.
 quiet = _quiet_context()
 quickly = quiet.run
 
 
 class _Floats(dict[Any, Any]):
-    """Python floats as arrays without axes, which a ufunc takes at half the cost; the bits are those it would take.
+    """A cache of Python floats as arrays without axes, which cost ufuncs half as much, with the same bits.
 
-    Zeros, which are equal but not the same, stand under their texts.
+    Zeros, which are equal but differ in sign, have their texts as keys.
     """
 
     def __init__(self, dtype: DType) -> None:
@@ -67,7 +67,7 @@ class _Floats(dict[Any, Any]):
         return made
 
 
-# As many numbers are remembered as arrays, of each dtype.
+# The most numbers that are cached as arrays, for each dtype.
 _FLOATS = 1024
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
@@ -75,7 +75,7 @@ SINGLES, DOUBLES = _Floats(_SINGLE), _Floats(_DOUBLE)
 
 
 def floats_beside(dtype: DType, value: float) -> Any:
-    """Return a Python float as a ufunc takes it most cheaply beside an array of a dtype."""
+    """Return a Python float in the form that costs a ufunc least beside an array of a dtype."""
     found = SINGLES if dtype is _SINGLE else DOUBLES if dtype is _DOUBLE else None
     if found is None:
         return value
@@ -83,13 +83,13 @@ def floats_beside(dtype: DType, value: float) -> Any:
 
 
 def spreads(a: Any, b: Any, most: int) -> bool:
-    """Return whether what is computed of two arrays has more than so many bytes, although neither has."""
+    """Return whether two arrays of at most so many bytes broadcast to more."""
     if a.nbytes * b.size <= most or a.shape == b.shape:
         return False
     try:
         return bool(np.broadcast(a, b).size * a.itemsize > most)
     except ValueError:
-        return False  # the call says what is wrong
+        return False  # the call reports what is wrong
 
 
 class _Memory:
@@ -105,32 +105,32 @@ class _Memory:
         }
 
 
-# Results from here on lie in the pool's huge pages, which costs 20 us; smaller ones where NumPy puts them, in memory
-# that the C library has kept (storage/pool.py).
+# Results of this size and more are in the pool's huge pages, which costs 20 us; smaller ones where NumPy puts them, in
+# memory that the C library has kept (storage/pool.py).
 REUSED = HUGE_PAGE
 
-# Of smaller arrays nobody counts who holds them: they are hardly ever read later.
+# References to smaller arrays are not counted, as reads of these are hardly ever deferred.
 COUNTED = 128 * 1024
 
 
 def _references(view: Any) -> int:
-    """Return how many references there are to the array that a view looks at."""
+    """Return the number of references to the base of a view."""
     return getrefcount(view.base)
 
 
-# Of an array that is held by its view alone, as CPython counts.
+# The references to an array that only its view holds, as CPython counts.
 _ALONE = _references(np.empty(1).view(np.uint8))
 
 
 def _held(view: Any) -> Any:
-    """Return the array that a view looks at if others hold it too, or could come by it."""
+    """Return the base of a view if others hold it, too, or could get hold of it."""
     return view.base if getweakrefcount(view.base) or _references(view) > _ALONE else None
 
 
 @lru_cache(maxsize=1024)
 def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
-    """Return the dtype of what a ufunc makes of arrays and Python numbers of these kinds; None where it takes none."""
-    if kernel.nin != len(kinds) or kernel.nout != 1 or kernel.signature is not None:  # or one of whole rows
+    """Return the result dtype of a ufunc for arrays and Python numbers of these kinds; None where it refuses them."""
+    if kernel.nin != len(kinds) or kernel.nout != 1 or kernel.signature is not None:  # or a gufunc
         return None
     try:
         return cast(DType, kernel.resolve_dtypes((*kinds, None))[-1])
@@ -138,13 +138,13 @@ def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
         return None
 
 
-# Copies of so many bytes and more are made by tiles or rows. Of what lies across its copy so many elements at once are
-# copied: what is read of them stays in the caches.
+# Copies of so many bytes and more are made by tiles or rows. From arrays that lie across their copies so many elements
+# of a row are copied at once, so that the cache lines read stay in the caches.
 BY_PARTS, _TILE = 128 * 1024, 512
 
 
 class Packing:
-    """A copy of an array in an order, of another shape, which machine code can make (run/rolls.py)."""
+    """A reshaped copy of an array in some order, which machine code can make (run/rolls.py)."""
 
     __slots__ = ("_order", "_shape", "packs")
 
@@ -156,7 +156,7 @@ class Packing:
 
 
 def packed_copy(native: Any, order: Any = "C") -> Any:
-    """Return a copy, packed in C order if not told otherwise; of a large transpose in a quarter of NumPy's time."""
+    """Return a packed copy, by default in C order; of a large transpose in a quarter of NumPy's time."""
     if not isinstance(native, np.ndarray) and order == "C":
         return device_of(native).backend.packed(native)  # of another device
     if type(native) is not np.ndarray or native.nbytes < BY_PARTS or order != "C" or not (native.ndim and native.size):
@@ -169,8 +169,8 @@ def packed_copy(native: Any, order: Any = "C") -> Any:
     return copy
 
 
-# What array-api-compat wraps of NumPy's main namespace and is not the standard's in the oldest NumPy that there may be,
-# but for sorts, which are written below. (A test compares it with what is installed.)
+# The functions of NumPy's main namespace that array-api-compat wraps, and that differ from the standard in the oldest
+# supported NumPy, except for sorts, which are defined below. (A test compares them with the installed ones.)
 WRAPPED = frozenset(
     (
         *("UniqueAllResult", "UniqueCountsResult", "UniqueInverseResult", "arange", "asarray", "astype"),
@@ -181,7 +181,7 @@ WRAPPED = frozenset(
     )
 )
 
-# The same of numpy.linalg.
+# The same for numpy.linalg.
 WRAPPED_LINALG = frozenset(
     (
         *("Array", "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "diagonal", "eig"),
@@ -191,10 +191,10 @@ WRAPPED_LINALG = frozenset(
 
 
 class Standard:
-    """A module of NumPy's as the standard has it: its own functions, or what array-api-compat has in their place.
+    """A NumPy module as in the standard: its own functions, or those of array-api-compat in their place.
 
-    That is imported when one of those is asked for, as it takes twice the time of `import numpy`. others: attributes
-    that are neither.
+    The latter is imported when one of these is asked for, as that takes twice the time of `import numpy`. others:
+    attributes that are neither.
     """
 
     def __init__(self, library: Any, wrapped: frozenset[str], path: str, **others: Any) -> None:
@@ -278,7 +278,7 @@ class CPUBackend:
         view = packed.reshape(-1).view(np.uint8)
         if type(view.base) is not np.ndarray or not view.base.flags.owndata:
             return None
-        # What is made of a memoryview refers to that, not to the array.
+        # An array made from a memoryview refers to that, not to the array behind it.
         return np.frombuffer(memoryview(view), np.uint8), Layout(native.shape, native.strides), partial(_held, view)
 
     def handed_out(self, storage: Any) -> Any:
@@ -297,7 +297,7 @@ class CPUBackend:
     def call(self, function: Callable[..., Any], *args: Any, **params: Any) -> Any:
         given = in_force.get()
         try:
-            if given is not _quiet.get(in_force):  # options, which it has not, or which an interrupt has left there
+            if given is not _quiet.get(in_force):  # options that it lacks, or that an interrupt has left there
                 return _quiet.run(under, given, function, *args, **params)
             return _quiet.run(function, *args, **params)
         except RuntimeError as error:
@@ -312,7 +312,7 @@ class CPUBackend:
         return self.call(kernel, *natives, **params) if room is None else self.call(kernel, *natives, out=room)
 
     def _room(self, kernel: Any, natives: tuple[Any, ...]) -> Any:
-        """Return memory for what a ufunc makes of large packed arrays of one shape; None for anything else."""
+        """Return memory for the result of a ufunc for large packed arrays of one shape; None for anything else."""
         arrays = [one for one in natives if type(one) is np.ndarray and one.ndim]
         shape, size = (arrays[0].shape, arrays[0].size) if arrays else ((), 0)
         if not size or size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
@@ -347,7 +347,7 @@ class CPUBackend:
         if prod(shape) * native.itemsize < BY_PARTS or not native.flags.c_contiguous:
             return native[key]
         room: Any = np.ndarray(shape, native.dtype, self.allocate(prod(shape) * native.itemsize))
-        return native.take(rows, 0, room, "clip")  # which does not take them into memory of its own first
+        return native.take(rows, 0, room, "clip")  # without a buffer of its own
 
     def assign(self, native: Any, key: Any, value: Any) -> None:
         self.call(native.__setitem__, key, value)
@@ -356,17 +356,17 @@ class CPUBackend:
         np.add.at(native, key, values)
 
 
-# ---- views and assignments, which NumPy makes sooner than Layout does
+# ---- views and assignments, which NumPy makes faster than Layout
 
-# The types of NumPy's own numbers, which have a dtype as arrays have, for the dtypes of the standard.
+# The types of NumPy's scalars, which have a dtype as arrays do, for the dtypes of the standard.
 NUMBERS = tuple(np.dtype(char).type for char in "?bBhHiIlLqQfdFD")
 
-# The types of what basic keys are made of; an integer's other subclasses, booleans say, go the long way.
+# The types of the items of basic keys; other subclasses of integers, such as booleans, go the long way.
 PLAIN = frozenset((int, slice, type(None), type(Ellipsis), *[one for one in NUMBERS if issubclass(one, np.integer)]))
 
 
 def is_plain(key: Any) -> bool:
-    """Return whether a key is made of what NumPy selects a view or an item by."""
+    """Return whether a key has only items by which NumPy selects a view or an element."""
     if type(key) is not tuple:
         return type(key) in PLAIN
     for one in key:  # noqa: SIM110 - all() over a generator takes three times as long
@@ -375,20 +375,20 @@ def is_plain(key: Any) -> bool:
     return True
 
 
-# Numbers that arrays of these dtypes take without a warning.
+# The dtypes of arrays that take these Python numbers without a warning.
 _TAKES = {float: "dD", int: "dDl", bool: "?bBhHiIlLqQfdFD", complex: "D"}
 
-# Bytes of an array up to which it is assigned without the questions of the long way, and from which on it is asked
+# Bytes of an array up to which it is assigned without the checks of the long way, and from which on it is checked
 # whether it lies there already, as in the last step of `x[key] += y`.
 _ASSIGNED_AT_ONCE, _THERE = 1 << 20, 1 << 15
 
 
 def assign(target: Any, key: Any, value: Any, *, basic: bool = True) -> bool:
-    """Assign a number or a small array to what a key selects; return whether that was done.
+    """Assign a number or a small array to the elements that a key selects; return whether that was done.
 
-    basic: whether the key selects a view, which one with arrays in it does not.
+    basic: whether the key selects a view; one that contains arrays does not.
 
-    False, with nothing written, for any other value and for what NumPy refuses: the long way says what is wrong.
+    False, with nothing written, for any other value and where NumPy refuses: the long way reports what is wrong.
     """
     kind = type(value)
     try:
@@ -435,30 +435,30 @@ def _is_there(target: Any, value: Any) -> bool:
 
 
 def _missed(target: Any, value: Any) -> bool:
-    """Return whether NumPy may miss that what it assigns lies in its target: it takes for granted that elements of one
-    axis are written in an order that reads each in time, which holds for equal strides alone (seen in NumPy 2.4).
+    """Return whether NumPy may miss that a value overlaps its target: it assumes that along one axis some order reads
+    each element before it is overwritten, which holds for equal strides only (seen in NumPy 2.4).
     """
     return target.ndim == 1 and value.strides[-1:] != target.strides and bool(np.may_share_memory(target, value))
 
 
 def _insert(native: Any, axes: tuple[int, ...]) -> Any:
     key = [None if a in axes else slice(None) for a in range(native.ndim + len(axes))]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
+    return native[(*key, ...)]  # without the Ellipsis NumPy copies arrays without axes
 
 
 def _flip(native: Any, axes: tuple[int, ...]) -> Any:
     key = [slice(None, None, -1 if a in axes else None) for a in range(native.ndim)]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies what has no axes
+    return native[(*key, ...)]  # without the Ellipsis NumPy copies arrays without axes
 
 
 def diagonal(native: Any, offset: int) -> Any:
-    """Return the diagonals of the last two axes as a view that can be written as what it shows."""
+    """Return the diagonals of the last two axes as a view that is as writeable as its base."""
     view = native.diagonal(offset, -2, -1)
     view.flags.writeable = native.flags.writeable  # NumPy's is read-only
     return view
 
 
-# What methods of Layout do, as views of NumPy's, or of any library's arrays.
+# The views that methods of Layout describe, made from arrays of NumPy or any other library.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "permute": lambda native, axes: native.transpose(axes),
     "drop": lambda native, axes: native.squeeze(axes),
@@ -471,7 +471,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _floor_divide(x1: Any, x2: Any, **out: Any) -> Any:
-    """Floor division with the standard's values for infinities: those of floor(x1 / x2)."""
+    """Return x1 // x2 with the standard's values for infinities: those of floor(x1 / x2)."""
     quotient = np.floor_divide(x1, x2, **out)
     if quotient.dtype.kind == "f":
         x1, x2 = np.asarray(x1, quotient.dtype), np.asarray(x2, quotient.dtype)
@@ -484,12 +484,12 @@ def _floor_divide(x1: Any, x2: Any, **out: Any) -> Any:
 
 
 def _scalar(result: Any) -> Any:
-    """Return a result as the library returns it: without axes it is a scalar."""
+    """Return a result as the library returns it: a scalar if it has no axes."""
     return result if result.ndim else result[()]
 
 
 def _expm1(x: Any) -> Any:
-    """exp(x) - 1; for complex zeros and non-finite real parts the standard's values, which are those of exp."""
+    """Return exp(x) - 1; for complex zeros and non-finite real parts the standard's values, which are those of exp."""
     result = np.expm1(x)
     if result.dtype.kind == "c":
         special: Any = ~np.isfinite(np.real(x)) | np.equal(x, 0)
@@ -501,7 +501,7 @@ def _expm1(x: Any) -> Any:
 
 
 def log1p(xp: Any, x: Any) -> Any:
-    """log(1 + x) by a library, as NumPy, that adds the 1 to complex numbers first: of small ones nothing is kept."""
+    """Return log(1 + x), for libraries that, as NumPy, first add the 1 to complex numbers, where small ones vanish."""
     found = xp.log1p(x)
     if found.dtype.kind == "c":
         found, a, b = xp.array(found), x.real, x.imag  # the array of a scalar
@@ -515,7 +515,7 @@ def _log1p(x: Any) -> Any:
 
 
 def _tanh(x: Any) -> Any:
-    """The hyperbolic tangent; for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
+    """Return tanh(x); for complex x with an infinite real part the standard's +-1 and a zero of x's sign."""
     result = np.tanh(x)
     if result.dtype.kind == "c":
         infinite = np.isinf(np.real(x))
@@ -528,15 +528,15 @@ def _tanh(x: Any) -> Any:
 
 
 def _round(x: Any) -> Any:
-    """Round to the nearest integer, ties to even; integers stay what they are."""
+    """Round to the nearest integer, ties to even; integers stay as they are."""
     return np.rint(x) if x.dtype.kind in "fc" else np.round(x)
 
 
-# Whole powers of floats that are computed as products, everywhere, and those that a quotient and a root are.
+# Integer exponents of floats that are computed as products, everywhere; and all exponents with code of their own.
 SMALL_POWERS = (2, 3, 4)
 KNOWN_POWERS = (*SMALL_POWERS, -1, 0.5)
 
-# The dtypes of which NumPy's library is asked for products, by the exponent's type and whether it is 2.
+# The dtypes whose powers are computed by NumPy as products, by the exponent's type and whether it is 2.
 _AS_PRODUCTS = {
     (float, False): "fd",
     (float, True): "fdFD",
@@ -546,17 +546,17 @@ _AS_PRODUCTS = {
 
 
 def _root(x: Any) -> Any:
-    """Return powers of floats to 0.5, which are positive of -0.0 and -inf."""
+    """Return floats to the power 0.5, which is positive for -0.0 and -inf."""
     found = np.sqrt(x) + 0.0
     return found if np.minimum.reduce(x, None, initial=0.0) > -np.inf else np.where(x == -np.inf, np.inf, found)
 
 
 def _pow(x1: Any, x2: Any) -> Any:
-    """Powers; for an exponent 0.5 of a row NumPy takes the square root, whose -inf and -0.0 are not the standard's.
+    """Return x1**x2; where the exponent of a row is 0.5 NumPy takes sqrt, whose -inf and -0.0 are not the standard's.
 
-    Small whole ones are products, as in generated code: NumPy takes 300 times as long where bases are negative, and 5
-    times for integers; so are squares of complex numbers, as with NumPy's operator. 1 / x and roots of floats are so
-    called: a power takes twice their time.
+    Small integer powers are products, as in generated code: NumPy's power takes 300 times as long for negative bases,
+    and 5 times for integers; so are squares of complex numbers, as with NumPy's operator. Powers -1 and 0.5 of floats
+    are computed by 1 / x and roots, in half the time.
     """
     kind = type(x2)
     if (kind is int or kind is float) and x2 in (-1, 0.5) and type(x1) is np.ndarray and x1.dtype.char in "fd":
@@ -578,11 +578,11 @@ def _pow(x1: Any, x2: Any) -> Any:
 
 
 _BOOL = np.dtype(bool)
-_FEW = 4096  # elements of 8 bytes and more, up to which numpy.where takes longer
+_FEW = 4096  # elements of 8 bytes or more up to which numpy.where takes longer
 
 
 def _where(condition: Any, x1: Any, x2: Any) -> Any:
-    """numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
+    """As numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
     if type(x1) is type(x2) is np.ndarray and x1.dtype == x2.dtype:
         if type(condition) is np.ndarray and condition.dtype is _BOOL and condition.shape == x1.shape == x2.shape:
             small = x1.itemsize <= 4 or x1.size <= _FEW
@@ -607,7 +607,7 @@ Axes = int | tuple[int, ...] | None
 
 
 def _mean(x: Any, axis: Axes = None, *, dtype: DType | None = None, keepdims: bool = False) -> Any:
-    """The mean; NaN over nothing, without NumPy's warning."""
+    """Return the mean; NaN over no elements, without NumPy's warning."""
     count = _count(x, axis)
     if not count:
         dtype = dtype or np.mean(np.ones(1, x.dtype)).dtype
@@ -617,7 +617,7 @@ def _mean(x: Any, axis: Axes = None, *, dtype: DType | None = None, keepdims: bo
     return np.mean(x, axis, dtype, keepdims=keepdims)
 
 
-# Up to these counts a dtype's own quotient is that of numpy.mean, which divides in float64 and rounds.
+# The counts up to which a quotient in a dtype itself equals that of numpy.mean, which divides in float64 and rounds.
 _EXACT = {"f": 1 << 24, "d": 1 << 53}
 
 
@@ -630,11 +630,11 @@ def _var(x: Any, axis: Axes = None, **params: Any) -> Any:
 
 
 def _spread(function: Callable[..., Any], x: Any, axis: Axes, params: dict[str, Any]) -> Any:
-    """Variance or standard deviation; NaN where the divisor N - correction is not positive (standard)."""
+    """Return a variance or standard deviation; NaN where the divisor N - correction is not positive (standard)."""
     count = _count(x, axis)
     if count - params.get("correction", 0) > 0:
         return function(x, axis, **params)
-    if not count:  # ones in its place: over nothing NumPy warns
+    if not count:  # ones in its place, as NumPy warns without elements
         reduced = range(x.ndim) if axis is None else [one % x.ndim for one in np.atleast_1d(axis)]
         x = np.ones(tuple(1 if one in reduced else n for one, n in enumerate(x.shape)), x.dtype)
     return _nan(function(x, axis, **{**params, "correction": 0}))
@@ -652,7 +652,7 @@ def _nan(result: Any) -> Any:
 
 
 def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
-    """numpy.count_nonzero, which is quick only when not told about axes."""
+    """As numpy.count_nonzero, which is fast only if no axes are given."""
     if not keepdims and (axis is None or (isinstance(axis, tuple) and sorted(axis) == list(range(x.ndim)))):
         return np.count_nonzero(x)
     return np.count_nonzero(x, axis, keepdims=keepdims)
@@ -661,10 +661,10 @@ def _count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
 # Functions that NumPy computes one element at a time in loops of these types: generated code is ten times as fast.
 SLOW = {"sin": "d", "cos": "d", "hypot": "fd", "logaddexp": "fd"}
 
-# Reductions that NumPy computes about as fast as memory gives.
+# Reductions that NumPy computes about as fast as memory allows.
 FAST = frozenset(("max", "min", "argmax", "argmin"))
 
-# Reductions go to the ufunc at once: numpy.sum and its kin only parse arguments before they do the same.
+# Reductions call the ufunc directly: numpy.sum and its kin only parse arguments before they do the same.
 _REPAIRED: dict[str, Callable[..., Any]] = {
     "sum": np.add.reduce,
     "prod": np.multiply.reduce,
@@ -693,7 +693,7 @@ CPU = CPUBackend()
 
 
 def bits_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the bits of an array as integers, as large as possible, in the order of its elements."""
+    """Return the bits of an array, in the order of its elements, as the widest integers that fit."""
     flat = x.reshape(-1)
     flat = flat if flat.flags.c_contiguous else flat.copy()
     octets = flat.view(np.uint8) if flat.nbytes else np.empty(0, np.uint8)

@@ -1,6 +1,6 @@
-"""Node: an operation that has been asked for and not yet computed.
+"""Node: an operation that was recorded and not yet computed.
 
-A value is a Node or a TBlob. A node's inputs are values or Python scalars; once its bytes exist it drops them.
+A value is a Node or a TBlob. A node's inputs are values or Python scalars; once it is computed it drops them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..storage.blob import TBlob
 from ..storage.storage import MANY_READERS, Readers
 from .number import type_of
 
-# Of most nodes; nobody changes parameters.
+# The parameters of most nodes; nobody changes parameters.
 NO_PARAMS: dict[str, Any] = {}
 
-# The `first` of what waits for nothing: larger than any serial number.
+# The `first` of a node that waits for nothing: larger than any serial number.
 NOTHING_PENDING = 1 << 62
 
-# What is so many times smaller than what it was computed from is a result that costs no memory.
+# A result so many times smaller than its operand costs hardly any memory.
 SMALL_END = 64
 
 # Reductions that combine element by element, in any grouping; all others are computed on finished arrays.
@@ -42,17 +42,17 @@ COMBINING = {
     "all": "logical_and",
 }
 
-# Structures that have a number at a time.
+# The most structures that have a number at a time.
 SIGNATURES = 1 << 16
 
 
 class Operation(Protocol):
-    """What the lazy layer knows of an op.
+    """The properties of an op that the lazy layer uses.
 
-    kind: "elementwise", "reduction", "library" for what only the backend's own function computes, packed,
-        "contraction" for the same where generated code may go on with what follows (Contraction of run/joined.py),
-        "view" for what computes nothing (View), or "macro" for what stands for several nodes (Macro).
-    element: the formula of an elementwise op over one element, None for a primitive of the machines.
+    kind: "elementwise", "reduction", "library" if only the backend's own function computes it, packed,
+        "contraction" for the same where generated code may go on with later steps (Contraction of run/joined.py),
+        "view" if it computes nothing (View), or "macro" if it stands for several nodes (Macro).
+    element: the formula of an elementwise op for one element, None for a primitive of the backends.
     """
 
     @property
@@ -66,21 +66,21 @@ class Operation(Protocol):
 
 
 class Node:
-    """A pending operation, made by `node_of`: it has no __init__, which halves what making one costs.
+    """A pending operation, made by `node_of`: it has no __init__, which halves the cost of making one.
 
     inputs: Nodes, TBlobs and Python scalars; () once evaluated.
     params: keyword arguments of the kernel (axis, keepdims, dtype ...).
     blob: the result, None while pending.
     readers: the pending nodes that use this one, None before the first.
-    face: a weak reference to whoever shows this value to the user; a value that is shown is kept when computed.
+    face: a weak reference to the tensor that shows this value to the user; a value that is shown is kept when computed.
     parts: the parts of it that somebody holds, None before the first; such a value is kept too.
-    name: what the user calls the value, None without one.
-    serial: its place among all nodes ever recorded. first: that of the first pending one it needs, or a later place
+    name: the user's name for the value, None without one.
+    serial: its number among all nodes ever recorded. first: that of the first pending one it needs, or a later number
         where fewer are needed than were recorded: it waits for no more than `serial - first + 1` distinct steps.
     held: the bytes of the buffers it reads itself.
-    saver: a weak reference to who kept the value for a gradient, None if nobody did.
-    spelled: of what was a macro, how it was recorded, else None.
-    reference: the one weak reference under which others remember this node.
+    saver: a weak reference to the Saved that keeps the value for a gradient, None if there is none.
+    spelled: for a former macro, how it was recorded, else None.
+    reference: the one weak reference by which others refer to this node.
     signature: the number of its expression: equal for expressions of one structure.
     """
 
@@ -131,11 +131,11 @@ class Node:
 
     @property
     def steps(self) -> int:
-        """How many distinct steps wait to be computed for this value."""
+        """The number of distinct pending steps that this value needs."""
         return len(pending_below([self]))
 
     def read_by(self, reference: ref[Node]) -> None:
-        """Remember a node that reads this one."""
+        """Add a node that reads this one."""
         if self.readers is None:
             self.readers = Readers()
         self.readers.add(reference)
@@ -151,18 +151,18 @@ class Node:
         return self.parts is not None and any([part() is not None for part in self.parts])
 
     def is_seen(self) -> bool:
-        """Return whether the memory this value will have shows, or will show, under another view as well."""
+        """Return whether another view shows, or will show, the memory that this value will have."""
         readers = () if self.readers is None else self.readers.waiting()
         return self.op.kind == "view" or self.has_parts() or any([node.op.kind == "view" for node in readers])
 
     def readers_outside(self, inside: Any) -> list[Node]:
-        """Return the pending nodes that use this one and are not among those inside."""
+        """Return the pending nodes that use this one and are not in `inside`."""
         return [] if self.readers is None else [node for node in self.readers.waiting() if node not in inside]
 
     def finish(self, blob: TBlob) -> None:
-        """Take the result; who waited for this node now waits for the result's buffer, and the inputs are free."""
+        """Take the result; readers of this node become readers of the result's buffer, and the inputs are dropped."""
         if self.readers:
-            self._hand_over(blob)  # before, so that nobody is lost to an interrupt; and after, for who came in between
+            self._hand_over(blob)  # before, so that an interrupt loses no reader; and after, for those added since
         self.blob = blob
         if self.readers:
             self._hand_over(blob)
@@ -174,7 +174,7 @@ class Node:
         self.first = NOTHING_PENDING
 
     def _hand_over(self, blob: TBlob) -> None:
-        """Let who waits for this node wait for its bytes."""
+        """Make the readers of this node readers of its bytes."""
         for node in self.readers.waiting() if self.readers is not None else ():
             blob.owner.read_by(node.reference)
 
@@ -190,7 +190,7 @@ def node_of(
     first: int = NOTHING_PENDING,
     held: int = 0,
 ) -> Node:
-    """Return a new pending node, which its inputs know of; the last three are what `count_up` finds out."""
+    """Return a new pending node, a reader of its inputs; the last three parameters are as `count_up` returns them."""
     if not signature:
         signature, first, held = count_up(op, inputs, params, shape)
     node = Node()
@@ -206,7 +206,7 @@ def node_of(
     node.first = first if first < serial else serial
     node.held = held
     node.reference = reference = ref(node)
-    # Last of all: from here on other threads see the node. This is `read_by` written out, for the sake of every step.
+    # Last of all: from here on other threads see the node. This is `read_by` inlined, as every step is recorded here.
     owner: Any = None
     guard: Any = None
     for value in inputs:
@@ -225,7 +225,7 @@ def node_of(
         if len(readers) >= MANY_READERS:
             readers.forget()
         if kind is TBlob:
-            if owner.guard is not guard:  # a write has let go of it meanwhile
+            if owner.guard is not guard:  # a write has removed it meanwhile
                 owner.read_by(reference)
         elif value.blob is not None:  # another thread has just finished it
             value.blob.owner.read_by(reference)
@@ -248,17 +248,17 @@ def count_up(op: Operation, inputs: Iterable[Any], params: dict[str, Any], shape
             own = value.shape
         else:
             kind = type_of(value)
-            structure.append((kind, value) if op.name == "pow" else kind)  # a small power is code of its own
+            structure.append((kind, value) if op.name == "pow" else kind)  # a small power has its own code
             continue
         if own != shape:
             structure += (own, shape)
-    if params:  # which axes are reduced, say: of how many
+    if params:  # such as reduced axes: also the number of axes
         structure += (len(shape), *params.items())
     key = tuple(structure)
     return signatures.get(key) or _new_signature(key), first, held
 
 
-# The numbers of structures: the op, what stands for each input, and parameters. They are below 0, dtypes' are not.
+# The numbers of structures: op, an entry for each input, and parameters. They are negative; those of dtypes are not.
 signatures: dict[tuple[Any, ...], int] = {}
 _counter = count(-1, -1)
 
@@ -268,14 +268,14 @@ _serials = count()
 
 
 def serial_now() -> int:
-    """Return a number that is larger than those of all nodes until now, and less than those of all others."""
+    """Return a number that is larger than the serials of all nodes so far, and smaller than those of all later ones."""
     return next(_serials)
 
 
 def _new_signature(structure: tuple[Any, ...]) -> int:
     """Return the number of a structure met for the first time.
 
-    Old ones are forgotten, with the dtypes of their results; their numbers are not used again.
+    Old ones are dropped, with the dtypes of their results; their numbers are not reused.
     """
     if len(signatures) >= SIGNATURES:
         make_room(signatures, SIGNATURES)
@@ -287,10 +287,10 @@ def _new_signature(structure: tuple[Any, ...]) -> int:
 
 
 class Part:
-    """A basic index of a pending node, itself not computed: what `z[0]` is until somebody looks.
+    """A basic index of a pending node, such as `z[0]`, not computed until its values are asked for.
 
-    It shows the memory that the node will have. `seen` is what was computed for a look at the part alone, good
-    only while the node is pending.
+    It shows the memory that the node will have. seen: the values of the part, if they were computed alone, valid only
+    while the node is pending.
     """
 
     __slots__ = ("__weakref__", "blob", "device", "dtype", "key", "seen", "shape", "whole")
@@ -307,8 +307,8 @@ class Part:
 
 
 class Masked:
-    """The elements of a tensor where a mask of its shape is true, not computed: what `x[mask]` is while a function is
-    captured, until somebody asks how many they are.
+    """The elements of a tensor where a mask of its shape is true, such as `x[mask]` while a function is captured, not
+    computed until their number is asked for.
 
     value, mask: tensors that nobody else holds; settle: computes the elements. step: of the elements on the tape.
     """
@@ -323,7 +323,7 @@ class Masked:
 
     @property
     def shape(self) -> Shape:
-        """The number of elements, which are computed."""
+        """The shape, for which the elements are computed."""
         return self.settled().shape
 
     def settled(self) -> TBlob:
@@ -334,10 +334,10 @@ class Masked:
 
 
 class View:
-    """A view of a value, as something that can be recorded: it computes nothing and shows the memory of its operand.
+    """The op of a recorded view: it computes nothing and shows the memory of its operand.
 
-    name: of the public function. way: the method of Layout that makes it; its parameter `given` is what that takes.
-    strides: whether what is packed may become strided.
+    name: of the public function. way: the method of Layout that makes it, which takes the parameter `given`. strides:
+    whether the view of a packed array may be strided.
     """
 
     kind = "view"
@@ -352,7 +352,7 @@ class View:
         raise NotImplementedError(f"{self.name}: a view is made by `of`, no function computes it")
 
     def layout(self, layout: Layout, itemsize: int, given: Any) -> Layout | None:
-        """Return the view of a layout; None for a reshape that strides do not allow."""
+        """Return the layout of the view; None for a reshape that the strides do not allow."""
         if self.way == "reshape":
             return layout.reshape(given, itemsize)
         if self.way == "index":
@@ -367,7 +367,7 @@ class View:
 
     @property
     def can_go_back(self) -> bool:
-        """Return whether the layout of a view tells where all of its operand lies."""
+        """Return whether the layout of the operand follows from that of the view."""
         return self.way != "index"
 
     def back(self, layout: Layout, given: Any, shape: Shape, itemsize: int) -> Layout | None:
@@ -381,7 +381,7 @@ class View:
         return layout.reshape(shape, itemsize)
 
     def of(self, blob: TBlob, given: Any) -> TBlob:
-        """Return the view of a blob; a reshape that strides do not allow is of a copy."""
+        """Return the view of a blob; a reshape that strides do not allow shows a copy."""
         layout = self.layout(blob.layout, blob.dtype.itemsize, given)
         if layout is None:
             backend = blob.device.backend
@@ -389,7 +389,7 @@ class View:
         return blob.view(layout, writeable=self.may_be_written)
 
     def node(self, whole: Node, given: Any) -> Node | None:
-        """Return the view of a pending node, None where there is none; raises what the method of Layout raises."""
+        """Return the view of a pending node, None where that needs a copy; raises the errors of Layout's method."""
         given = tuple([_plain_item(item) for item in given])
         layout = self.layout(contiguous(whole.shape, whole.dtype.itemsize), whole.dtype.itemsize, given)
         if layout is None:
@@ -398,13 +398,13 @@ class View:
 
 
 def _plain_item(item: Any) -> Any:
-    """Return an item of a basic index as something that hashes."""
+    """Return an item of a basic index in a hashable form."""
     if isinstance(item, slice):
         return (slice, *[None if one is None else index(one) for one in (item.start, item.stop, item.step)])
     return item if item is None or item is Ellipsis else index(item)
 
 
-# By the methods of Layout.
+# The views, by the methods of Layout.
 VIEWS = {
     view.way: view
     for view in (
@@ -425,8 +425,8 @@ VIEWS = {
 class MacroStep(NamedTuple):
     """One node that a macro stands for.
 
-    inputs: by number - what the macro takes comes first, then the steps - or None and a Python scalar. The rest is as
-    of a Node.
+    inputs: by number - inputs of the macro come first, then steps - or None and a Python scalar. The rest is as in a
+    Node.
     """
 
     op: Operation
@@ -437,7 +437,7 @@ class MacroStep(NamedTuple):
 
 
 class Spelled(NamedTuple):
-    """How a node was recorded that was a macro: the macro, its inputs, and the nodes that it became before the last."""
+    """The record of a node that was a macro: the macro, its inputs, and the nodes of its steps before the last."""
 
     macro: Macro
     inputs: tuple[Any, ...]
@@ -445,9 +445,9 @@ class Spelled(NamedTuple):
 
 
 class Macro:
-    """A composition, as something that can be recorded as one node; who walks the graph has it spelled out first.
+    """A composition that is recorded as one node; it is spelled out before the graph is walked.
 
-    name: of the function. steps: what it stands for; the last one is its result. nbytes: of the largest step.
+    name: of the function. steps: those that it stands for; the last one is its result. nbytes: of the largest step.
     """
 
     kind = "macro"
@@ -470,7 +470,7 @@ class Macro:
         return node
 
     def spell_out(self, node: Node) -> None:
-        """Make a node of this macro the last of the steps that it stands for."""
+        """Turn a node of this macro into its last step, behind new nodes for the steps before."""
         with _spelling:
             if node.op is not self or node.blob is not None:
                 return
@@ -497,14 +497,14 @@ _spelling = fork_waiting_lock()
 
 
 def spell_out(values: Iterable[Any]) -> None:
-    """Replace macros among the values of a graph by their steps, of which plans are made."""
+    """Replace macros among the values of a graph by their steps, as plans are made of steps."""
     for value in values:
         if type(value) is Node and type(value.op) is Macro:
             value.op.spell_out(value)
 
 
 def pending_below(nodes: Iterable[Node]) -> list[Node]:
-    """Return the pending nodes these need, each after its inputs; walks without recursion."""
+    """Return the pending nodes that these need, each after its inputs; walks without recursion."""
     order: dict[Node, None] = {}
     stack = [node for node in nodes if node.blob is None]
     while stack:
@@ -525,9 +525,9 @@ def pending_below(nodes: Iterable[Node]) -> list[Node]:
 
 
 def last_users(nodes: Iterable[Node]) -> list[Node]:
-    """Return the pending nodes at the ends of everything that uses these: evaluating them evaluates all between.
+    """Return the last pending nodes of those that use these: evaluating them evaluates all in between.
 
-    A node that is shown, or that nobody uses, is an end.
+    A node that is shown, or has no readers, is a last one.
     """
     ends: list[Node] = []
     seen: set[Node] = set()
@@ -545,11 +545,11 @@ def last_users(nodes: Iterable[Node]) -> list[Node]:
 
 
 def rounds(nodes: Sequence[Node]) -> Iterator[tuple[list[Node], list[Node], bool]]:
-    """Yield what is computed together for pending nodes: all that it takes, in order, what is wanted of it, and whether
-    it is the last, with the nodes themselves.
+    """Yield the rounds in which pending nodes are computed: all nodes of a round in order, the results wanted of it,
+    and whether it is the last, which computes the nodes themselves.
 
-    There is more than one only on another device than the CPU: each contraction comes by itself, after what it reads,
-    as nothing is computed with it there, and what lies between them may be kernels that go over rows.
+    There are several rounds only on other devices than the CPU: each contraction is a round of its own, after its
+    inputs, as nothing is fused with it there, and the steps between contractions may be kernels that go over rows.
     """
     order = pending_below(nodes)
     if len(order) > 1 and order[0].device.backend is not CPU:
@@ -564,10 +564,9 @@ def rounds(nodes: Sequence[Node]) -> Iterator[tuple[list[Node], list[Node], bool
 
 
 def with_small_ends(order: list[Node], wanted: list[Node]) -> tuple[list[Node], list[Node]]:
-    """Return nodes in order and those wanted, with results of reductions that wait for some of them, if they are all
-    that does so.
+    """Return nodes in order and those wanted, with small results that wait for some of them, if these are all that do.
 
-    Computed in the same pass (a loss beside its gradient, say), they save keeping large values for them.
+    Computed in the same pass, as a loss with its gradient, they need no large values to be kept for them.
     """
     inside, ends = set(order), set(wanted)
     waiting = [

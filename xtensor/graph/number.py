@@ -1,9 +1,9 @@
-"""Numbers of Python's that later calls of a captured function compute anew: learning rates, time steps, counters.
+"""Python numbers that later calls of a captured function compute anew: learning rates, time steps, counters.
 
-In a call that is traced such a number is a Number: it does what the number does, and what is computed of it is taken
-down. It is an operand of nodes as numbers are. Who compares it goes on with the outcome, on which later calls depend.
-Who asks for its value - to format it, as a length or an index, for a library - makes it a constant of this kind of
-calls; where it is one of few, as a remainder is, it is compared with that value instead.
+In a traced call such a number is a Number: it acts like the number, and arithmetic on it is recorded. It is an operand
+of nodes as numbers are. A comparison gives the outcome, which becomes a guard of later calls. A request for its value -
+to format it, as a length or an index, for a library - makes it a constant of this kind of calls; one that has few
+possible values, such as a remainder, is guarded by a comparison with its value instead.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# The types of such numbers; steps that are taken down at most, values of a number that are told from each other, and
-# objects behind a function that are looked through.
+# The types of such numbers; the most steps that are recorded, values of a number that are distinguished, and objects
+# behind a function that are searched.
 KINDS = (int, float)
 MOST_STEPS, MOST_VALUES, MOST_OBJECTS = 256, 16, 4096
 
 
 class Step(NamedTuple):
-    """One step of arithmetic. cells: of its operands. cell: of its result, None for a comparison that only has an
-    outcome. expected: the type of the result, or the outcome.
+    """One step of arithmetic. cells: of its operands. cell: of its result, None for a comparison, which is a guard.
+    expected: the type of the result, or the outcome.
     """
 
     function: Callable[..., Any]
@@ -36,11 +36,10 @@ class Step(NamedTuple):
 
 
 class Arithmetic:
-    """What a call that is traced computes of numbers, in order.
+    """The arithmetic of a traced call on numbers, in order.
 
-    cells: their values, those that were given first. given: these as Numbers; asked: those of them, by their places,
-    whose values somebody has asked for. indexes: whether later calls are told indices, too; indices: those, by their
-    cells.
+    cells: the values of numbers, the given ones first. given: these as Numbers; asked: the indices of those whose
+    values were asked for. indexes: whether indices are inputs of later calls, too; indices: these, by their cells.
     """
 
     def __init__(self, values: Sequence[Any], *, indexes: bool = False) -> None:
@@ -51,19 +50,19 @@ class Arithmetic:
         self.asked: set[int] = set()
         self._thread: int | None = get_ident()
         self._origins = [frozenset((cell,)) for cell in range(len(values))]
-        self._few: dict[int, int] = {}  # how many values a cell may have, where these are few; 1 once it was asked for
+        self._few: dict[int, int] = {}  # the number of values of a cell, if small; 1 once asked for
 
     @property
     def is_open(self) -> bool:
-        """Whether the call goes on and this is its thread: in another one Numbers are numbers."""
+        """Whether the call goes on and this is its thread: in other threads Numbers act as plain numbers."""
         return self._thread == get_ident()
 
     def close(self) -> None:
-        """End what is traced."""
+        """End the trace."""
         self._thread = None
 
     def result(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Return what a function gives for operands, as a Number where that is a number."""
+        """Return the result of a function for operands, as a Number if that is a number."""
         value = function(*map(value_of, operands))
         if not self.is_open:
             return value
@@ -79,7 +78,7 @@ class Arithmetic:
         return Number(self, len(self.cells) - 1)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Return what a comparison of operands gives, on which all that follows depends."""
+        """Return the outcome of a comparison of operands, on which all that follows depends."""
         value = function(*map(value_of, operands))
         if self.is_open:
             self._enter(Step(function, self._cells_of(operands), None, value))
@@ -98,7 +97,7 @@ class Arithmetic:
         return value
 
     def _count(self, function: Callable[..., Any], operands: Sequence[Any]) -> None:
-        """Note how many values the last cell may have, where these are few."""
+        """Note how many values the last cell may have, if these are few."""
         by = operands[-1]
         if function is operator.mod and type(by) is int:
             number = abs(by)
@@ -111,7 +110,7 @@ class Arithmetic:
             self._few[len(self.cells) - 1] = number
 
     def ask_within(self, function: Callable[..., Any]) -> None:
-        """Ask for all Numbers that a function has bound, as it cannot be told others."""
+        """Ask for the values of all Numbers that a function has bound, as it cannot get other ones later."""
         seen: set[int] = set()
         stack: list[Any] = [function]
         while stack:
@@ -129,7 +128,7 @@ class Arithmetic:
                 return
 
     def again(self) -> Again:
-        """Return what later calls do, which end what is traced here."""
+        """End the trace, and return the arithmetic that later calls repeat."""
         self.close()
         traced = [place for place in range(len(self.given)) if place not in self.asked]
         steps = [_of_two(one) for one in self.steps if not self._origin(one.cells) <= self.asked]
@@ -150,7 +149,7 @@ class Arithmetic:
                 one.asked()
 
     def _cells_of(self, operands: Iterable[Any]) -> tuple[int, ...]:
-        """Return the cells of operands; constants get some."""
+        """Return the cells of operands; constants get new ones."""
         return tuple([self._cell_of(one) for one in operands])
 
     def _cell_of(self, operand: Any) -> int:
@@ -165,8 +164,8 @@ class Arithmetic:
 
 
 class Again(NamedTuple):
-    """What later calls compute of numbers. cells: as they were; traced: the places of those that are given anew; steps:
-    each of two operands.
+    """The arithmetic that later calls repeat. cells: the first values; traced: the indices of those that are given
+    anew; steps: each with two operands.
     """
 
     cells: list[Any]
@@ -175,7 +174,7 @@ class Again(NamedTuple):
 
     def of(self, numbers: Sequence[Any]) -> list[Any] | None:
         """Return the cells for other numbers; None where a comparison or a type comes out otherwise, or a step fails:
-        the function itself is to be called then.
+        the function itself must be called then.
         """
         cells, traced, steps = self
         found = cells.copy()
@@ -200,7 +199,7 @@ class Again(NamedTuple):
 
 
 def _of_two(step: Step) -> tuple[Callable[[Any, Any], Any], int, int, int | None, Any]:
-    """Return a step, which has one operand or two, as one of two."""
+    """Return a step, which has one operand or two, as one with two."""
     function, operands, cell, expected = step
     first, *others = operands
     if not others:
@@ -210,7 +209,7 @@ def _of_two(step: Step) -> tuple[Callable[[Any, Any], Any], int, int, int | None
 
 
 def _foreign(other: Any) -> bool:
-    """Return whether an operand's own operators are to be asked: those of arrays that are not NumPy's."""
+    """Return whether an operand's own operators must be tried: those of arrays of other libraries than NumPy."""
     return hasattr(type(other), "__array_namespace__") and not isinstance(other, (np.ndarray, np.generic))
 
 
@@ -247,7 +246,7 @@ def _unary(function: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _asking(name: str) -> Callable[..., Any]:
-    """Return a method that the value itself has."""
+    """Return a method that asks for the value and calls its method of this name."""
 
     def method(self: Number, *given: Any) -> Any:
         return getattr(self.asked(), name)(*given)
@@ -256,9 +255,9 @@ def _asking(name: str) -> Callable[..., Any]:
 
 
 class Number:
-    """A number of Python's in a call that is traced. cell: where its value is in an Arithmetic.
+    """A Python number in a traced call. cell: the index of its value in the cells of an Arithmetic.
 
-    It is no float or int, of which code in C would read the value unnoticed; `isinstance` takes it for one.
+    It is no subclass of float or int, whose values C code reads unnoticed; isinstance() takes it for a number.
     """
 
     __slots__ = ("__weakref__", "arithmetic", "cell")
@@ -323,7 +322,7 @@ class Number:
 
 _OPERANDS = frozenset((*KINDS, bool))
 
-# The types of what holds no argument of a call: code, and libraries as namespaces.
+# Types of objects that hold no argument of a call: code, and libraries as namespaces.
 _NOTHING_BOUND = (type, ModuleType, SimpleNamespace, BuiltinFunctionType, np.ufunc, np.dtype)
 
 
@@ -338,12 +337,12 @@ def asked(one: Any) -> Any:
 
 
 def is_traced(one: Any) -> bool:
-    """Return whether something is a Number in a call that is still traced."""
+    """Return whether a value is a Number in a call that is still traced."""
     return type(one) is Number and one.arithmetic.is_open
 
 
 def varies(one: Any) -> bool:
-    """Return whether something is a Number of which later calls may have another value."""
+    """Return whether a value is a Number of which later calls may have another value."""
     return type(one) is Number and one.arithmetic.varies(one.cell)
 
 

@@ -1,4 +1,4 @@
-"""The arena: one piece of memory for all temporaries of a schedule, which share places that nobody needs any more."""
+"""The arena: one block of memory for all temporaries of a schedule, which reuse places that are no longer needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..storage.pool import ALIGNMENT
 
 
 class Arena:
-    """Places in one piece of memory, given and taken back while a schedule is planned. nbytes: what all of it takes."""
+    """Places in one block of memory, allocated and released while a schedule is planned. nbytes: the block's size."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -14,7 +14,7 @@ class Arena:
         self._held: dict[int, tuple[int, int]] = {}
 
     def place(self, number: int, nbytes: int) -> int:
-        """Give a value a place; return the bytes from the beginning of the arena to it."""
+        """Allocate a place for a value; return its offset in the arena in bytes."""
         found = next((place for place in self._free if place[1] >= nbytes), None)
         if found is None:
             found = self.nbytes, -(-nbytes // ALIGNMENT) * ALIGNMENT
@@ -25,13 +25,13 @@ class Arena:
         return found[0]
 
     def apart(self, nbytes: int) -> int:
-        """Return the bytes from the beginning of the arena to a place that nothing else ever has."""
+        """Return the offset in bytes of a place that is never shared."""
         place = self.nbytes
         self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return place
 
     def release(self, number: int) -> None:
-        """Take the place of a value back, if it has one."""
+        """Release the place of a value, if it has one."""
         place = self._held.pop(number, None)
         if place is not None:
             self._free.append(place)

@@ -1,6 +1,6 @@
 """Where to cut: pending nodes become kernels, loops that read and write memory once.
 
-Nothing here depends on sizes, strides or the values of scalars, so a plan is made once per structure and remembered.
+Nothing here depends on sizes, strides or the values of scalars, so a plan is made once per structure and cached.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def plan_of(trace: Trace) -> Plan:
 
 
 class _Cut:
-    """One cutting: every node gets a level and a group; a group becomes a kernel.
+    """The partition of one graph: every node gets a level and a group; a group becomes a kernel.
 
-    A group begins with its level, its turn there, and which part it is of what was too large. Edges within a group stay
-    in registers. They join nodes of one shape, or lead from an elementwise node into a reduction. All others raise the
-    level, so that no path leaves a group and comes back.
+    A group's tuple begins with its level, its order within that, and its number among the parts of a group that was too
+    large. Values on edges within a group stay in registers. These edges join nodes of one shape, or lead from an
+    elementwise node into a reduction. All others raise the level, so that no path leaves a group and comes back.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -75,7 +75,7 @@ class _Cut:
         return self.level[argument] + (0 if fuses else 1)
 
     def _separate_axes(self) -> None:
-        """Give reductions over other axes than their group's first ones a loop of their own, after it."""
+        """Move reductions over other axes than those of their group's first one to a loop of their own, after it."""
         first: dict[tuple[Any, ...], Any] = {}
         for number, group in list(self.group.items()):
             node = self.values[number]
@@ -92,7 +92,7 @@ class _Cut:
         return members
 
     def _separate_parts(self) -> None:
-        """Cut groups of more steps, or that write more results, than one loop does well."""
+        """Divide groups with more steps or stored results than one loop handles well."""
         for group, members in self._members().items():
             steps = [number for number in members if self._is_mapped(number)]
             stored = {number for number in steps if self._is_stored(number)}
@@ -108,10 +108,10 @@ class _Cut:
             for number in members:
                 reduced = self.trace.arguments[number][0]
                 if not self._is_mapped(number) and self.group.get(reduced, ())[3:5] == group[3:5]:
-                    self.group[number] = self.group[reduced]  # where what it reduces is at hand
+                    self.group[number] = self.group[reduced]  # where its operand is in a register
 
     def _size(self, number: int) -> float:
-        """Return how many steps the code of a step is as long as."""
+        """Return the code size of a step, in cheap steps."""
         product = any([argument in self.trace.known for argument in self.trace.arguments[number]])
         return 1 if product else code_size(self.values[number].op.name)
 
@@ -131,8 +131,8 @@ class _Cut:
         return Plan(kernels, last, frozenset(self.trace.kept), rows, strided, columns, endings)
 
     def _endings(self, order: Sequence[tuple[Any, ...]], kernels: Sequence[Kernel]) -> dict[int, int]:
-        """Return which kernels are all that follows a contraction, by their places; of several that one follows, the
-        last.
+        """Return the kernels that contain all users of a contraction, by their places, with the place of the
+        contraction; of several the last.
         """
         places = {group: place for place, group in enumerate(order)}
         found = {}
@@ -149,7 +149,7 @@ class _Cut:
         return found
 
     def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:
-        """Return the kernels of a column program, None where costly functions or too many steps would be made again."""
+        """Return the kernels of a column program, None where costly functions or too many steps would be recomputed."""
         kernels: list[Kernel] = []
         costly: list[int] = []
         room = COLUMNS_AGAIN * len(self.group)
@@ -167,7 +167,7 @@ class _Cut:
         return Columns(lead, tuple(kernels)) if domains.count(whole) > 1 and len(costly) == len({*costly}) else None
 
     def _computed(self, ends: Sequence[int]) -> list[int]:
-        """Return some values of a group and what they are made of that has their shape and is in nobody's memory."""
+        """Return some values of a group and the steps behind them that have their shape and are not stored."""
         found, todo = set(ends), list(ends)
         group = self.group[ends[0]]
         while todo:
@@ -185,7 +185,7 @@ class _Cut:
     def _is_stored(self, number: int, *, again: bool = False) -> bool:
         """Return whether a value is written to memory: kept, or used by another kernel.
 
-        again: whether kernels over one shape compute for themselves what others of them do.
+        again: whether kernels over one shape recompute each other's values.
         """
         if number in self.trace.kept:
             return True
@@ -194,7 +194,7 @@ class _Cut:
         return any([user[3:5] != own[3:5] if again else user != own for user in users])
 
     def _kernel(self, members: list[int], computed: Sequence[int] = ()) -> Kernel:
-        """Return the kernel of a group. computed: where `members` are those it leaves, all that it computes."""
+        """Return the kernel of a group. computed: all nodes that it computes, if `members` are only those it stores."""
         first = self.values[members[0]]
         if first.op.kind != "elementwise" and first.op.name not in COMBINING:
             return self._direct(members[0])
@@ -222,7 +222,7 @@ class _Cut:
         return Kernel(made, domain, inputs, scalars, (*stored, *reduced), axes)
 
     def _scheduled(self, steps: Sequence[int]) -> Sequence[int]:
-        """Return the steps of a kernel, where they are many in an order in which few values are needed at once."""
+        """Return the steps of a kernel; many steps in an order that keeps few values alive at once."""
         inside = set(steps)
         if len(inside) <= REGISTERS:
             return steps
@@ -231,7 +231,7 @@ class _Cut:
         return min(orders, key=lambda order: most_alive([taken[number] for number in order]))
 
     def _as_recorded(self, taken: Mapping[int, set[int]]) -> list[int]:
-        """Return steps in the order in which they were recorded, as far as each then follows those that it takes."""
+        """Return steps in the order in which they were recorded, as far as each comes after its operands."""
         missing = {number: len(numbers) for number, numbers in taken.items()}
         ready = [(self.values[number].serial, number) for number in taken if not missing[number]]
         heapify(ready)
@@ -246,7 +246,7 @@ class _Cut:
         return order
 
     def _depth_first(self, taken: Mapping[int, set[int]]) -> list[int]:
-        """Return steps each after all that it needs, of which the one numbered last comes first."""
+        """Return steps in depth-first order: each after its operands, of which those with higher numbers come first."""
         order: dict[int, None] = {}
         stack: list[int] = [
             number for number in reversed([*taken]) if taken.keys().isdisjoint(self.users.get(number, ()))
@@ -265,7 +265,7 @@ class _Cut:
         return Kernel(nothing, number, inputs, (), (number,), (), number)
 
     def _sources(self, members: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the numbers of what a kernel reads from memory, and of its scalars."""
+        """Return the numbers of the values that a kernel reads from memory, and of its scalars."""
         inputs: dict[int, None] = {}
         scalars: list[int] = []
         inside = set(members)
@@ -290,10 +290,10 @@ class _Cut:
 
 
 def last_uses(kernels: Sequence[Kernel], trace: Trace, kept: Collection[int]) -> tuple[tuple[int, ...], ...]:
-    """Return for each of a trace's kernels, in the order they run, which values, but those kept, it uses last."""
+    """Return for each of a trace's kernels, in order, the values that it is the last to use, except kept ones."""
     last = {number: place for place, kernel in enumerate(kernels) for number in (*kernel.results, *kernel.inputs)}
     for number, node in reversed(list(trace.nodes())):
-        if node.op.kind == "view":  # whose memory lies in its operand's
+        if node.op.kind == "view":  # it shares its operand's memory
             (whole,) = trace.arguments[number]
             last[whole] = max(last[whole], last[number])
     found: list[list[int]] = [[] for _ in kernels]
@@ -304,13 +304,13 @@ def last_uses(kernels: Sequence[Kernel], trace: Trace, kept: Collection[int]) ->
 
 
 def _scalar_dtypes(steps: Sequence[Step], before: int, count: int) -> tuple[DType, ...]:
-    """Return the dtype each scalar has in the one step that takes it."""
+    """Return the dtype of each scalar in the one step that takes it."""
     used = {arg: dtype for step in steps for arg, dtype in zip(step.args, step.loop, strict=True)}
     return tuple(used[before + place] for place in range(count))
 
 
 def _common_columns(kernels: Sequence[Kernel], reducing: Sequence[Kernel], values: Sequence[Any]) -> int:
-    """Return how many leading axes all reductions are over, where all kernels share the columns; 0 where not."""
+    """Return over how many leading axes all reductions are, if all kernels share the columns; else 0."""
     shape, lead = values[reducing[0].domain].shape, len(reducing[0].axes)
     narrow = [values[n].shape for kernel in reducing for n in kernel.results[len(kernel.program.outputs) :]]
     if lead == len(shape) or any(sorted(kernel.axes) != list(range(lead)) for kernel in reducing):
@@ -323,7 +323,7 @@ def _common_columns(kernels: Sequence[Kernel], reducing: Sequence[Kernel], value
 def _common_rows(kernels: Sequence[Kernel], reducing: Sequence[Kernel], values: Sequence[Any]) -> int:
     """Return how many leading axes all kernels share when every reduction is over all the axes after them.
 
-    Then a block of rows can go through all kernels while it is in the cache. 0 where that is not so.
+    Then a block of rows can go through all kernels while it is in the cache. Return 0 if they do not.
     """
     shape, axes = values[reducing[0].domain].shape, reducing[0].axes
     rows = len(shape) - len(axes)

@@ -1,4 +1,4 @@
-"""Work: a plan, where all its values lie, and the settings it is to run under - what a schedule is made of.
+"""Work: a plan, the layouts of all its values, and the settings that it will run under - the input of a schedule.
 
 The layouts of results are those that NumPy would give them, step by step.
 """
@@ -21,12 +21,12 @@ from . import costs
 from .program import Kernel, Plan
 from .trace import Trace
 
-# Bytes between values of which nothing is known but that they lie apart.
+# Bytes between values of which only is known that they do not overlap.
 APART = 1 << 48
 
 
 class Meta(NamedTuple):
-    """A value without its memory. layout: from the first byte of the memory that it lies in."""
+    """A value without its memory. layout: relative to the first byte of its memory."""
 
     shape: Shape
     dtype: DType
@@ -40,9 +40,9 @@ class Meta(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A value that is given: its number, which of the given blobs it lies in, and the bytes after that one's first.
+    """An input value: its number, the index of the given blob that it lies in, and its offset in that in bytes.
 
-    given: below 0, -1 less the number of a value that was made before.
+    given: if negative, -1 minus the number of a value that was computed before.
     """
 
     number: int
@@ -51,20 +51,20 @@ class Leaf(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What an instruction computes, in words, and the bytes that it reads and writes."""
+    """A description of what an instruction computes, and the bytes that it reads and writes."""
 
     words: str
     moved: int
 
 
 class Work(NamedTuple):
-    """What a schedule is made of.
+    """The input of a schedule.
 
-    metas: of every value but scalars. leaves: what is given. into: the numbers of the results whose memory is given,
-    after all leaves. begins: where what is given lies, by number: by it is told what lies near each
-    other, and whether vectors begin where large memory does. shifts: of what is given, by how many places along each
-    axis it is seen rolled, where it is; then only kernels of machine code without reductions take it. is_certain:
-    whether what begins at one place does so whenever the schedule runs.
+    metas: of every value but scalars. leaves: the inputs. into: the numbers of the results whose memory is given, after
+    all leaves. begins: the addresses of given values, by number: these show which lie close to each other, and whether
+    large memory is aligned to vectors. shifts: for inputs that are read rolled, the number of places along each axis;
+    only kernels of machine code without reductions read such inputs. is_certain: whether values that begin at one
+    address do so whenever the schedule runs.
     """
 
     trace: Trace
@@ -79,17 +79,17 @@ class Work(NamedTuple):
 
     @property
     def device(self) -> Device:
-        """Where all values lie."""
+        """The device of all values."""
         device: Device = self.trace.values[self.plan.kernels[0].results[0]].device
         return device
 
     def is_aligned(self, results: Sequence[int], itemsize: int = ALIGNMENT) -> bool:
-        """Return whether results begin at multiples of a size, as memory of our own does."""
+        """Return whether results begin at multiples of a size, as our own memory does."""
         return all([self.begins.get(number, 0) % itemsize == 0 for number in self.into if number in results])
 
     def moved_by(self, kernels: Sequence[Kernel], together: bool) -> int:
-        """Return the bytes kernels read and write; of those that run together only what comes from outside and what is
-        kept, as the rest lives in the cache while rows go by.
+        """Return the bytes that kernels read and write; for those that run together only inputs from outside and kept
+        results, as the rest stays in the cache row by row.
         """
         operands = [(*kernel.inputs, *kernel.results) for kernel in kernels]
         if together:
@@ -103,7 +103,7 @@ class Work(NamedTuple):
         return costs.moving_seconds(self.moved_by(kernels, together=True)) + computing
 
     def task(self, kernels: Sequence[Kernel], together: bool = False) -> Task:
-        """Return kernels that run as one, in words."""
+        """Return the description of kernels that run as one."""
         words = [self._words(kernel) for kernel in kernels]
         return Task("; ".join(words), self.moved_by(kernels, together))
 
@@ -117,14 +117,14 @@ class Work(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether everything lies packed."""
+        """Whether all values are packed."""
         return all([meta.packed for meta in self.metas.values()])
 
 
 def work_of(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None, limits: Settings) -> Work:
-    """Return the work of computing what a plan keeps; everything that lies in memory is given, in order.
+    """Return the work of computing the kept values of a plan; all blobs are inputs, in order.
 
-    into: the number of a result, and the memory that it is to lie in.
+    into: the number of a result, and its memory.
     """
     blobs = {number: value for number, value in enumerate(trace.values) if type(value) is TBlob}
     leaves = [Leaf(number, place) for place, number in enumerate(blobs)]
@@ -139,7 +139,7 @@ def work_over(
     into: tuple[int, TBlob] | None,
     limits: Settings,
 ) -> Work:
-    """Return the work of computing what a plan keeps from leaves, which are these blobs now."""
+    """Return the work of computing the kept values of a plan from leaves, which are these blobs now."""
     given = {number: _seen(blob) for number, blob in blobs.items()}
     begins = {number: blob.address for number, blob in blobs.items() if blob.owner.is_allocated}
     for number, blob in () if into is None else (into,):
@@ -149,22 +149,22 @@ def work_over(
 
 
 def behind(blob: TBlob) -> int:
-    """Return how many bytes after a place where vectors begin large memory for a result does; 0 for small memory."""
+    """Return the offset of large memory for a result from an aligned address, in bytes; 0 for small memory."""
     return blob.address % ALIGNMENT if blob.nbytes >= costs.STREAM_BYTES else 0
 
 
 def _seen(blob: TBlob) -> Meta:
-    """Return a blob as a value that begins with its first element."""
+    """Return a blob as a Meta that begins with its first element."""
     return Meta(blob.shape, blob.dtype, Layout(blob.shape, blob.layout.strides), blob.is_packed)
 
 
 def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int, Meta]:
     """Return every value of a trace but scalars as a Meta.
 
-    given: values that have memory, each from its first element on: inputs, and results whose memory is there already.
-    strided: whether some result may be strided although everything given is packed.
+    given: values that have memory, each from its first element on: inputs, and results with given memory. strided:
+    whether some result may be strided although everything given is packed.
     """
-    # What is empty is packed whatever its strides are, but results have their order.
+    # Empty values count as packed whatever their strides are, but results take the order of these.
     packed = not strided and all([one.packed and 0 not in one.shape for one in given.values()])
     found = dict(given)
     for number, node in trace.nodes():
@@ -177,9 +177,9 @@ def metas_of(trace: Trace, given: Mapping[int, Meta], strided: bool) -> dict[int
 
 
 def _layout_of(node: Node, arguments: Sequence[int], found: Mapping[int, Meta], packed: bool) -> Layout:
-    """Return the layout of one node's result; of a view, in the memory that its operand lies in.
+    """Return the layout of one node's result; for a view, in the memory of its operand.
 
-    packed: whether every value is.
+    packed: whether all values are packed.
     """
     itemsize, name = node.dtype.itemsize, node.op.name
     if packed or node.op.kind == "library" or name in ("argmax", "argmin"):
@@ -193,7 +193,7 @@ def _layout_of(node: Node, arguments: Sequence[int], found: Mapping[int, Meta], 
     operands = [found[a] for a in arguments if a in found]
     domain = operands[0].shape if node.op.kind == "reduction" else node.shape
     strides = [strides_over(one.layout, domain) for one in operands]
-    nothing = (0,) * len(domain) if 0 in domain else ()  # the strides of what NumPy computes element by element
+    nothing = (0,) * len(domain) if 0 in domain else ()  # the strides of empty elementwise results of NumPy
     if nothing and node.op.kind == "elementwise":
         return Layout(node.shape, nothing)
     if name == "astype":

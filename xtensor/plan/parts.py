@@ -1,8 +1,8 @@
-"""Parts of a graph: what can go row by row, or strip by strip over columns, apart from what cannot.
+"""Parts of a graph: steps that can run row by row, or strip by strip over columns, are separated from the others.
 
-A normalised layer and its gradient are such: means and sums along rows, and what is made of them, are one row program;
-sums over all rows, of weights and of the loss, are not of it. They come after it, from what lies in memory: what takes
-little to compute is made again there instead of being written and read.
+An example is a normalised layer with its gradient: means and sums along rows, and the steps that use them, are one row
+program; sums over all rows, for weights and the loss, come after it, and read memory: cheap values are recomputed there
+instead of being written and read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Domain = tuple[Shape, tuple[int, ...]]
 
 
 class Parts(NamedTuple):
-    """The plans of parts in the order they run. place: of the one whose kernels can run together."""
+    """The plans of parts in the order they run. place: the index of the one whose kernels can run together."""
 
     plans: tuple[Plan, ...]
     place: int
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
         return self.plans[self.place]
 
     def made_of(self, kernels: tuple[Kernel, ...]) -> Parts:
-        """Return the parts where these kernels are what runs together."""
+        """Return the parts with these kernels as those that run together."""
         plans = [plan.replaced(kernels=kernels) if plan is self.together else plan for plan in self.plans]
         return Parts(tuple(plans), self.place)
 
@@ -47,12 +47,12 @@ class Parts(NamedTuple):
 
     @property
     def span(self) -> range:
-        """The places of those that can run together."""
+        """The places of the kernels that can run together."""
         return [range(first, stop) for first, stop in pairwise(self._begins)][self.place]
 
     @property
     def endings(self) -> Mapping[int, int]:
-        """The kernels that are all that follows a contraction, with that one's, by their places."""
+        """The kernels that contain all users of a contraction, with the contraction's kernel, by their places."""
         parts = zip(self._begins, self.plans, strict=False)
         return {at + begin: before + begin for begin, plan in parts for at, before in plan.endings.items()}
 
@@ -62,7 +62,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(trace: Trace) -> Parts | None:
-    """Return a graph in parts of which one can run together, None where there is no such one or nothing besides it."""
+    """Return a graph in parts, one of which can run together, None where there is no such part or nothing else."""
     for domain in _domains(trace):
         found = _Division(trace, domain).parts()
         if found is not None:
@@ -71,7 +71,7 @@ def parts_of(trace: Trace) -> Parts | None:
 
 
 def _domains(trace: Trace) -> Iterator[Domain]:
-    """Yield over what there are several reductions along leading or last axes, those over most first."""
+    """Yield the domains of several reductions along leading or last axes, those with most reductions first."""
     counts: Counter[Domain] = Counter()
     for number, node in trace.nodes():
         if node.op.kind == "reduction" and node.op.name in COMBINING:
@@ -84,7 +84,7 @@ def _domains(trace: Trace) -> Iterator[Domain]:
 
 
 class _Division:
-    """The steps before what goes together over a domain, those of it, and those after it, by their numbers."""
+    """The steps before those that run together over a domain, those that do, and those after them, by their numbers."""
 
     def __init__(self, trace: Trace, domain: Domain) -> None:
         self.trace, self.values = trace, trace.values
@@ -96,11 +96,11 @@ class _Division:
         for number, node in trace.nodes():
             self._side(number, node).add(number)
         needed = self._needed(self.before, (one for number in self.inside for one in trace.arguments[number]))
-        self.after |= self.before - needed  # reads with others what they read
+        self.after |= self.before - needed  # their inputs are shared with other later steps
         self.before &= needed
 
     def _side(self, number: int, node: Node) -> set[int]:
-        """Return where a step belongs."""
+        """Return the set that a step belongs to."""
         taken = [one for one in self.trace.arguments[number] if one in self.trace.arguments]
         reduces = self._reduces(number, node)
         follows = not (self.inside.isdisjoint(taken) and self.after.isdisjoint(taken))
@@ -114,7 +114,7 @@ class _Division:
         return self.inside if fits else self.after
 
     def _reduces(self, number: int, node: Node) -> bool:
-        """Return whether a step reduces the domain as others do that go together."""
+        """Return whether a step reduces the domain as the steps that run together do."""
         if node.op.kind != "reduction" or node.op.name not in COMBINING:
             return False
         leads = self.axes[0] == 0
@@ -135,7 +135,7 @@ class _Division:
         return found if found.together.rows or found.together.columns is not None else None
 
     def _later(self) -> tuple[set[int], set[int]]:
-        """Return what is computed afterwards, and what of the steps inside it reads from memory."""
+        """Return the steps that are computed afterwards, and the inside steps whose results these read from memory."""
         later, read, again = set(self.after), set[int](), set[int]()
         for step in self.after:
             (again if self._is_looped(step) else read).update(self.inside.intersection(self.trace.arguments[step]))
@@ -146,12 +146,14 @@ class _Division:
         return later, read
 
     def _is_looped(self, number: int) -> bool:
-        """Return whether a step is computed by a loop, and not by a function that reads what it takes in memory."""
+        """Return whether a step is computed by a loop, and not by a function that reads its operands from memory."""
         op = self.values[number].op
         return bool(op.kind == "elementwise" or op.name in COMBINING)
 
     def _again(self, number: int) -> tuple[set[int], set[int]]:
-        """Return the steps that make a value again, and what these read; none where it is better read itself."""
+        """Return the steps that recompute a value, and the values that they read; no steps where it is better read
+        itself.
+        """
         made, given, todo = set[int](), set[int](), [number]
         while todo:
             one = todo.pop()
@@ -167,7 +169,7 @@ class _Division:
         return (set(), {number}) if takes_long else (made, given)
 
     def _needed(self, steps: set[int], wanted: Iterable[int]) -> set[int]:
-        """Return those of some steps that what is wanted takes."""
+        """Return those of some steps that the wanted values need."""
         found = set(wanted)
         for number, taken in reversed(self.trace.arguments.items()):
             if number in found:
@@ -175,7 +177,7 @@ class _Division:
         return found
 
     def _trace(self, steps: set[int], kept: set[int]) -> Trace:
-        """Return the trace of some steps alone, under the same numbers."""
+        """Return the trace of some steps only, with the same numbers."""
         trace = self.trace.of(self.values)
         trace.arguments = {number: taken for number, taken in self.trace.arguments.items() if number in steps}
         trace.kept, trace.costly = kept, self.trace.costly & steps
@@ -184,7 +186,7 @@ class _Division:
 
 
 def shown(trace: Trace, metas: Mapping[int, Any]) -> Trace:
-    """Return a trace with descriptions of what is given in place of memory that it has let go of."""
+    """Return a trace with blobs without memory in place of inputs that it no longer holds."""
     device = next(value.device for value in trace.values if isinstance(value, Node))
     values = [
         TBlob(None, metas[number].dtype, metas[number].layout, device) if value is None else value

@@ -1,6 +1,6 @@
-"""What a plan is made of: the steps of a loop, a loop as a kernel, and the kernels in the order they run.
+"""The parts of a plan: the steps of a loop, a loop as a kernel, and the kernels in the order they run.
 
-The plan is mshadow's: expressions say what is computed, plans say how, and are made of indices and dtypes only.
+The idea is mshadow's: expressions say what is computed, plans say how, and consist of indices and dtypes only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..base.dtypes import DType, promote, real_of
 from ..graph.node import Operation
 from .costs import REDUCING_COST, picoseconds
 
-# Plans and programs remembered at most.
+# The most plans, and programs, in a cache.
 REMEMBERED = 4096
 
 
 class Named(NamedTuple):
-    """An operation that only generated code has; it is a primitive's name, or a reduction's."""
+    """An operation that only generated code has; its name is that of a primitive or a reduction."""
 
     name: str
     kind: str = "elementwise"
@@ -36,7 +36,7 @@ class Named(NamedTuple):
 class Step(NamedTuple):
     """One operation inside a loop.
 
-    args: numbers of the values it takes; loop: the dtypes they are converted to first; dtype: what comes out.
+    args: the numbers of its operands; loop: the dtypes they are converted to first; dtype: the result's.
     params: the op's parameters (the dtype of a cast), as pairs.
     """
 
@@ -57,11 +57,11 @@ class Reduction(NamedTuple):
 
 
 class Program:
-    """What one loop does to one element, in numbers of its own: inputs first, then scalars, then a step each.
+    """The work of one loop on one element, with numbers for its values: inputs, then scalars, then one for each step.
 
-    There is one object per program (`program` makes it), so that programs compare and hash at once.
+    There is one object per program (`program` makes it), so that programs are compared and hashed by identity.
 
-    inputs: dtypes read from memory; scalars: dtypes of the run-time numbers; outputs: which values are written.
+    inputs: dtypes read from memory; scalars: dtypes of the run-time numbers; outputs: the values that are written.
     known: scalars whose value changes the code, as (number, value). reductions: all over the same axes.
     """
 
@@ -84,7 +84,7 @@ class Program:
 
     @cached_property
     def seconds(self) -> float:
-        """An estimate of what generated code computes on one element, memory aside, on one thread."""
+        """An estimate of the seconds of generated code for one element on one thread, without memory traffic."""
         each = sum(picoseconds(step, dict(self.known)) for step in self.steps)
         return 1e-12 * (each + REDUCING_COST * sum(reduction.dtype.itemsize for reduction in self.reductions))
 
@@ -100,13 +100,13 @@ class Program:
 
     @cached_property
     def alive(self) -> int:
-        """The most inputs and steps that are needed at once, when the steps are made in their order."""
+        """The most inputs and steps' results that are needed at once, if the steps are computed in their order."""
         inputs, first = len(self.inputs), len(self.inputs) + len(self.scalars)
         return inputs + most_alive([[a for a in one.args if a < inputs or a >= first] for one in self.steps])
 
     @cached_property
     def notes(self) -> dict[str, Any]:
-        """What engines have found out about this program."""
+        """Notes of engines about this program."""
         return {}
 
     @cached_property
@@ -125,9 +125,9 @@ class Program:
 
 
 def most_alive(taken: Sequence[Iterable[int]]) -> int:
-    """Return how many more values there are at most, as steps are made in an order, than before the first of them.
+    """Return the most values that are alive during a sequence of steps, beyond those alive before it.
 
-    taken: what each step takes, of what counts.
+    taken: the operands of each step, as far as they count.
     """
     last = {number: place for place, numbers in enumerate(taken) for number in numbers}
     found = most = 0
@@ -153,7 +153,7 @@ class Kernel(NamedTuple):
     """A program and the values of the graph it works on, by their numbers in the trace.
 
     domain: the value whose shape the loop runs over.
-    results: what the program's outputs and then its reductions become.
+    results: the values of the program's outputs and then of its reductions.
     axes: of reductions, the reduced axes of the domain.
     direct: the number of a node that is computed by the backend's own function instead, else None.
     """
@@ -168,9 +168,9 @@ class Kernel(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Kernels that can all go over the same columns: reductions over some leading axes, and what follows.
+    """Kernels that can all go over the same columns: reductions over some leading axes, and the steps that follow.
 
-    What lies between is computed where it is used, so that every result is one that somebody wants, or narrow.
+    Intermediate values are computed where they are used, so that every stored result is kept by the plan, or narrow.
     """
 
     lead: int
@@ -180,12 +180,12 @@ class Columns(NamedTuple):
 class Plan:
     """Kernels in the order they run.
 
-    last: for each kernel, the temporary values that nobody needs after it.
+    last: for each kernel, the temporary values that are not needed after it.
     rows: where all kernels can run row by row over the leading axes, the number of those axes, else 0.
     strided: whether some of its values may be strided although all operands are packed.
-    columns: the same where all reductions are over the leading axes, None where they are not.
-    endings: the kernels of which each is all that follows a contraction, element by element, with that one's kernel.
-    schedules: what is prepared, by where operands lie.
+    columns: the same if all reductions are over the leading axes, else None.
+    endings: the kernels that contain all users of a contraction, elementwise ones, with the contraction's kernel.
+    schedules: those that are prepared, by the layouts of operands.
     """
 
     __slots__ = ("columns", "endings", "kept", "kernels", "last", "rows", "schedules", "strided")
@@ -205,7 +205,7 @@ class Plan:
         self.schedules: dict[Any, Any] = {}
 
     def replaced(self, **fields: Any) -> Plan:
-        """Return the same with other values of these fields; what is remembered is remembered by both."""
+        """Return this plan with other values of these fields; both share one cache of schedules."""
         other = copy(self)
         for name, value in fields.items():
             setattr(other, name, value)
@@ -216,7 +216,7 @@ class Plan:
         return max(int(prod(values[kernel.domain].shape)) for kernel in self.kernels)
 
 
-# ---- what a step computes with
+# ---- the dtypes a step computes with
 
 
 def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType, ...]:
@@ -238,5 +238,5 @@ def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType,
     return tuple(ufunc.resolve_dtypes((*found, None))[: len(kinds)])
 
 
-# What takes every dtype as it is.
+# Functions that take every dtype as it is.
 _UNCHANGED = frozenset(("real", "imag", "conj", "positive"))

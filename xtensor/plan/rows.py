@@ -1,7 +1,7 @@
 """Row programs: reduce, then map over the same rows, all in one function, so that memory is read once.
 
 Softmax is one: the largest of each row, the exponentials, their sum, the quotients. A row goes through all stages while
-it lies in the cache, or in shared memory; what a row has one number of stays in registers.
+it is in the cache, or in shared memory; values with one number per row stay in registers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Stage(NamedTuple):
 
 
 class RowProgram(NamedTuple):
-    """Stages in turn over each row, in numbers of their own."""
+    """Stages that run in turn over each row; they number items of their own."""
 
     items: tuple[Item, ...]
     stages: tuple[Stage, ...]

@@ -15,10 +15,10 @@ class Trace:
     """A pending graph with its values numbered: `values[number]` is a Node, a TBlob or a Python scalar, which may be
     a Number.
 
-    arguments: of each node's number, the numbers of its inputs. kept: the nodes whose bytes somebody will want.
-    costly: contractions and what they lead to; of these, what is kept for a gradient is wanted too, as it would take
+    arguments: for each node's number, the numbers of its inputs. kept: the nodes whose values are needed afterwards.
+    costly: contractions and steps that depend on them; those saved for a gradient are kept, as it would take
         long to compute again.
-    known: the scalars that code is made for, by number.
+    known: the scalars whose values the code depends on, by number.
     key: the structure, equal for graphs that one plan serves.
     """
 
@@ -82,12 +82,12 @@ class Trace:
                 self.kept.add(number)
 
     def _new_shape(self, shape: Any) -> Any:
-        """Give a shape a number; the key learns what a plan may depend on."""
+        """Give a shape a number; return an entry for the key with all that a plan may depend on."""
         number = self._shapes[shape] = len(self._shapes)
         return number, tuple([length == 1 for length in shape])
 
     def without_values(self) -> Trace:
-        """Return the structure alone, which keeps nothing alive."""
+        """Return the structure only, which keeps nothing alive."""
         bare = Trace((), ())
         bare.arguments, bare.kept, bare.known, bare.key = self.arguments, self.kept, self.known, self.key
         bare.costly = self.costly
@@ -105,9 +105,9 @@ class Trace:
         return other
 
     def simplified(self, kept: Iterable[int], same: Mapping[int, int]) -> Trace:
-        """Return this trace where only some of what is kept is wanted, and some inputs are others again.
+        """Return this trace with fewer kept values, and with inputs that equal other inputs replaced by these.
 
-        same: of such inputs the numbers, and those of what they are.
+        same: the numbers of such inputs, and of those that they equal.
         """
         other = self.of(self.values)
         other.kept = set(kept)
@@ -121,7 +121,7 @@ class Trace:
         return other
 
     def followed_by(self, other: Trace) -> Trace:
-        """Return these steps and then those of another trace, whose values are numbered on."""
+        """Return these steps followed by those of another trace, whose values get the next numbers."""
         base, both = len(self.values), self.of([*self.values, *other.values])
         both.arguments = self.arguments | {
             base + number: tuple([base + one for one in taken]) for number, taken in other.arguments.items()
@@ -139,7 +139,7 @@ class Trace:
 
 
 def bare(value: Any) -> Any:
-    """Return what is kept of a trace's value: of a node all but its inputs, of memory that may change nothing."""
+    """Return a trace's value without memory that may change: a node without its inputs, a blob only if it is fixed."""
     if isinstance(value, TBlob):
         return value if value.fixed else None
     if isinstance(value, Node):

@@ -1,8 +1,8 @@
 """TBlob: a typed strided view of a Storage, with everything known only at run time.
 
 It is mshadow's type erasure (TBlob) with PyTorch's TensorImpl rules: shared storage plus shape, strides and offset;
-memory allocated when first needed; resize within capacity; shallow copies. Kernels, and other libraries' memory, are
-described by it.
+memory allocated when first needed; resize within capacity; shallow copies. It describes arrays to kernels, and other
+libraries' memory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class TBlob:
     It carries no algorithms; `native()` gives the NumPy or CuPy array that has them.
 
     detached: whether it was made by detach(), so that its metadata cannot be changed.
-    constant: whether it, or what it is a view of, was: what is written into the memory gives it no gradient.
-    fixed: whether its bytes never change: what the library keeps for itself.
-    saver: a weak reference to who kept this view for a gradient, None if nobody did.
-    _placement: what small calls on its device note of it (see calls/elsewhere.py).
+    constant: whether it, or its base, was: values written into the memory give it no gradient.
+    fixed: whether its bytes never change, as those of the package's own constants.
+    saver: a weak reference to the Saved that keeps this view for a gradient, None if there is none.
+    _placement: cached by small calls on its device (see calls/elsewhere.py).
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class TBlob:
 
     @classmethod
     def adopt(cls, native: Native, device: Device, *, shared: bool = False) -> TBlob:
-        """Return a blob over the memory of a native array; its Storage is made when somebody asks for it.
+        """Return a blob over the memory of a native array; its Storage is made at its first use.
 
         shared: whether others can write to the array.
         """
@@ -106,9 +106,9 @@ class TBlob:
 
     @classmethod
     def of(cls, owner: Storage | None, native: Native, device: Device, writeable: bool | None = None) -> TBlob:
-        """Return a native array as a view of its owner's memory; where that is None it is made when asked for.
+        """Return a native array as a view of its owner's memory; an owner that is None is made at its first use.
 
-        writeable: as the array says if not given.
+        writeable: None for the array's own flag.
         """
         may = bool(getattr(native.flags, "writeable", True)) if writeable is None else writeable
         return cls(owner, native.dtype, None, device, writeable=may, native=native)
@@ -123,7 +123,7 @@ class TBlob:
         return self._owner
 
     def _make_owner(self) -> None:
-        """Make the owner, guarded by who kept this view: before others see it, and again if he came meanwhile."""
+        """Make the owner, with a guard for this view's saver: before others see it, and again if one came meanwhile."""
         if self._owner is None:
             owner = Storage.of(self._native, self.device)
             self._guard(owner)
@@ -153,15 +153,15 @@ class TBlob:
 
     @property
     def address(self) -> int:
-        """Where the first element is, for generated code; raises MemoryError where there is no room for it."""
+        """The address of the first element, for generated code; raises MemoryError where there is no room."""
         if self._address is None:
-            fresh = self._owner is None and self._native is not None  # a library's result of which nobody asked more
+            fresh = self._owner is None and self._native is not None  # a library's result without an owner yet
             self._address = address_of(self._native) if fresh else self.owner.address + self.layout.offset
         return self._address
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What two blobs have in common that lie alike, remembered: a captured function asks at every call."""
+        """A key that blobs with equal layouts share, cached: a captured function asks for it at every call."""
         if self._kind is None:
             layout = self.layout
             self._kind = self.dtype.num, layout.shape, layout.strides, self.writeable
@@ -169,7 +169,7 @@ class TBlob:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The addresses from its lowest byte up to the one behind its highest, remembered; empty where it has none."""
+        """The addresses of its lowest byte and behind its highest, cached; equal if it has no bytes."""
         if self._span is None:
             low, high = self.layout.extent(self.dtype.itemsize)
             begin = self.address - self.layout.offset
@@ -178,7 +178,7 @@ class TBlob:
 
     @property
     def is_packed(self) -> bool:
-        """The same, remembered: an evaluation asks for every operand."""
+        """The same as is_contiguous, cached: an evaluation asks for every operand."""
         if self._packed is None:
             self._packed = self.is_contiguous
         return self._packed
@@ -201,7 +201,7 @@ class TBlob:
         return self.span[0] < other.span[1] and other.span[0] < self.span[1]
 
     def exported(self) -> Native:
-        """Return the native array for someone outside, who may write to it as long as it lives."""
+        """Return the native array for code outside, which may write to it as long as the array lives."""
         given = self.owner.hand_out()
         if given is None:
             return self.native()

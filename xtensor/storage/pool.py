@@ -1,4 +1,4 @@
-"""Memory of the CPU that is used again: blocks by size class, because fresh pages cost more than the arithmetic.
+"""A pool of CPU memory: blocks are reused by size class, because fresh pages cost more than the arithmetic.
 
 The policy. A size is rounded up to one of eight classes per power of two. An idle block of that class serves it, or of
 the next ones while at most a quarter of the block stays unused. Where there is none and a fresh block would carry the
@@ -29,16 +29,16 @@ from ..base.locks import fork_safe_lock, holding
 from ..base.machine import memory_limit
 
 ALIGNMENT = 64
-POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few pages to be touched
-# Blocks begin at pages: a processor takes what is loaded for what was just stored where both lie alike in their pages,
-# and large arrays of NumPy's begin 16 bytes into one. (Adding two takes a third less time.)
+POOLED = 1 << 16  # smaller ones come from NumPy's allocator: half the time, and few fresh pages
+# Blocks begin at pages: a processor mistakes a load for one of a recent store at the same offset in its page, and large
+# arrays of NumPy begin 16 bytes into a page. (Adding two arrays takes a third less time.)
 PAGE = 1 << 12
 HUGE_PAGE = 1 << 21  # blocks from here on are mappings: a fault of a huge page costs a twentieth of its small pages'
-# glibc gives each block back at once, and gets cleared pages for the next one, from 128 KiB on until it has freed a
-# larger one, of this size at most (mallopt(3), M_MMAP_THRESHOLD).
+# glibc returns each block of 128 KiB or more to the system at once, and gets cleared pages for the next one, until it
+# has freed a larger block; this is the largest size that raises its threshold (mallopt(3), M_MMAP_THRESHOLD).
 LEARNT = (1 << 25) - 2 * PAGE
 IDLE_SECONDS = 10.0
-WAITING = 8  # blocks given back that need not be sorted in at once: mostly the next request is for the last of them
+WAITING = 8  # returned blocks that need not be sorted in at once: mostly the next request is for the last of them
 LEAST_ROOM = 1 << 24
 
 _BYTE = np.dtype(np.uint8)
@@ -48,9 +48,9 @@ _empty: Any = np.empty
 
 
 class Stats(NamedTuple):
-    """What the pool holds and has done. Sizes are bytes, of whole blocks.
+    """The pool's blocks and counters. Sizes are bytes, of whole blocks.
 
-    in_use: blocks that some array looks at.
+    in_use: blocks under some array.
     idle: blocks kept for the next request.
     peak: the most that was in use at once.
     limit: idle blocks beyond this are dropped.
@@ -74,7 +74,7 @@ def size_class(nbytes: int) -> int:
 
 
 def _step(size: int) -> int:
-    """Return how far the class after `size` is from it."""
+    """Return the distance from `size` to the next class."""
     return 1 << (size.bit_length() - 4)
 
 
@@ -86,7 +86,7 @@ def aligned(make: Callable[..., Any], nbytes: int) -> Any:
 
 
 def address_of(memory: Any) -> int:
-    """Return where a buffer begins, in a quarter of the time of `memory.ctypes.data`."""
+    """Return the address of a buffer, in a quarter of the time of `memory.ctypes.data`."""
     return addressof(c_char.from_buffer(memory))
 
 
@@ -96,12 +96,12 @@ def cut(memory: Any, address: int, nbytes: int) -> Any:
 
 
 def _teach_malloc() -> None:
-    """Let the C library keep memory that NumPy frees, as it does from a program's first large array on.
+    """Make the C library keep memory that NumPy frees, as it does from a program's first large array on.
 
-    Ours are mappings, which it does not see freed: temporaries of NumPy's functions would take twice as long for ever.
-    Only glibc learns, and elsewhere memory that was taken may not go back.
+    Our blocks are mappings, whose release it does not see: temporaries of NumPy's functions would always take twice as
+    long. Only glibc adapts like this; in other libraries the memory might never be returned.
     """
-    with suppress(AttributeError, ValueError, OSError, MemoryError):  # where nobody can say which library there is
+    with suppress(AttributeError, ValueError, OSError, MemoryError):  # where the C library is unknown
         if os.confstr("CS_GNU_LIBC_VERSION"):
             _empty(LEARNT, _BYTE)
 
@@ -113,7 +113,7 @@ _teach_malloc()
 
 
 class Block:
-    """Memory of one size class, where in it the first aligned byte is, its address, and since when nobody uses it."""
+    """Memory of one size class, the offset and address of its first aligned byte, and when it became idle."""
 
     __slots__ = ("address", "memory", "nbytes", "since", "start")
 
@@ -123,7 +123,7 @@ class Block:
 
 
 class _Heap(_Array):
-    """Memory of NumPy's allocator, in a class of its own: views would skip an owner that lies on a plain array."""
+    """Memory of NumPy's allocator, in a class of its own: the base of views would skip an owner over a plain array."""
 
     __slots__ = ()
 
@@ -132,7 +132,7 @@ def _fresh_block(nbytes: int) -> Block:
     """Return a block of fresh memory; raises MemoryError."""
     try:
         return _mapping(nbytes) if nbytes >= HUGE_PAGE and hasattr(mmap, "MAP_PRIVATE") else _heap(nbytes)
-    except (MemoryError, OSError, OverflowError, ValueError):  # what NumPy and mmap say to sizes no machine has
+    except (MemoryError, OSError, OverflowError, ValueError):  # errors of NumPy and mmap for impossible sizes
         raise MemoryError(expected("allocate", "nbytes", "fit into memory", nbytes)) from None
 
 
@@ -143,7 +143,7 @@ def _heap(nbytes: int) -> Block:
 
 
 def _mapping(nbytes: int) -> Block:
-    """Return pages of our own, huge ones where there are such; dropped, they go straight back to the system."""
+    """Return a mapping of our own, of huge pages where they exist; dropped, it goes straight back to the system."""
     for length in (-(-nbytes // HUGE_PAGE) * HUGE_PAGE, nbytes + HUGE_PAGE):  # only old kernels need the second
         memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         begin = address_of(memory)
@@ -156,18 +156,18 @@ def _mapping(nbytes: int) -> Block:
     return Block(memory, start, begin + start, nbytes)
 
 
-_ending = sys.is_finalizing  # asked when modules are being torn down, so it must not be looked up then
+_ending = sys.is_finalizing  # called while modules are torn down, when it could no longer be looked up
 
 
 class _Lent(_Array):
-    """What stands between a block of any pool and its views."""
+    """The array between a block of any pool and its views."""
 
     __slots__ = ("block",)
     block: Block
 
 
 def is_alone(native: Any) -> bool:
-    """Return whether an array has its memory, which is NumPy's or a pool's, to itself; not that nobody holds it too."""
+    """Return whether no other array shows an array's memory, NumPy's or a pool's; others may hold the array itself."""
     base = native.base
     return base is None or (isinstance(getattr(base, "base", None), _Lent) and sys.getrefcount(base) == 3)
 
@@ -175,8 +175,8 @@ def is_alone(native: Any) -> bool:
 def _owner_class(pool: weakref.ref[Pool]) -> Any:
     """Return the class of the arrays that stand between a block and its views.
 
-    Whatever looks at the memory keeps the owner as its base. When the last is gone, the block goes back to the pool,
-    or dies where the pool is no more.
+    Every array over the memory keeps the owner as its base. When the last one is gone, the block goes back to the pool,
+    or is freed if the pool no longer exists.
     """
 
     class Owner(_Lent):
@@ -199,9 +199,9 @@ class Pool:
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
         self._lock: Any = fork_safe_lock()
-        self._busy = False  # inside a step: a second one of the same thread comes from a finalizer or a signal
+        self._busy = False  # inside a step: the same thread may try a second one from a finalizer or a signal
         self._back: deque[Block] = deque()  # given back, not yet sorted in
-        self._waiting_bytes = 0  # of these, about: other threads may count at the same time
+        self._waiting_bytes = 0  # about their total: other threads may count at the same time
         self._idle: dict[int, list[Block]] = {}  # by size, the one used last at the end
         self._in_use = self._idle_bytes = self._peak = 0
         self._hits = self._misses = self._returned = 0
@@ -213,7 +213,7 @@ class Pool:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: _forget_idle(this()))
 
-    # ---- what its users call
+    # ---- public methods
 
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` unset bytes at a multiple of 64; raises MemoryError when there is no room for them.
@@ -223,7 +223,7 @@ class Pool:
         return cut(*self.lend(nbytes), nbytes)
 
     def lend(self, nbytes: int) -> tuple[Any, int]:
-        """Return what keeps such bytes alive, and their address: half the time where nobody needs an array."""
+        """Return an object that keeps such bytes alive, and their address: half the time where no array is needed."""
         if nbytes < POOLED:
             memory = _empty(nbytes + ALIGNMENT, _BYTE)
             begin = address_of(memory)
@@ -233,7 +233,7 @@ class Pool:
             owner = self._owner(block.nbytes, _BYTE, block.memory, block.start)
             owner.block = block
         except BaseException:
-            if not hasattr(owner, "block"):  # which gives it back
+            if not hasattr(owner, "block"):  # else the owner gives it back
                 self.take_back(block)
             raise
         return owner, block.address
@@ -241,8 +241,8 @@ class Pool:
     def take_back(self, block: Block) -> None:
         """Put a block among the idle ones; the finalizers of owners call it.
 
-        It waits for nobody: the lock may be held by the very call that this finalizer interrupts, which then, or at
-        the latest the next one, finds the block. A few of them wait for that in any case, but not beyond the limit.
+        It never waits: the lock may be held by the very call that this finalizer interrupts, and that call, or at the
+        latest the next one, finds the block. A few blocks may wait to be sorted in, but not beyond the limit.
         """
         block.since = monotonic()
         self._back.append(block)
@@ -251,7 +251,7 @@ class Pool:
             holding(self._lock, partial(self._alone, self._settle))
 
     def stats(self) -> Stats:
-        """Return what the pool holds and has done."""
+        """Return the sizes of the pool's blocks, and its counters."""
         with self._lock:
             self._alone(self._settle)
             held = (self._in_use, self._idle_bytes, self._peak, self.limit)
@@ -279,7 +279,7 @@ class Pool:
     # ---- steps, taken under the lock
 
     def _alone(self, step: Callable[..., Any], *args: Any) -> Any:
-        """Take a step; do nothing where this thread is inside one already."""
+        """Take a step; do nothing if this thread is inside one already."""
         if self._busy:
             return None
         self._busy = True
@@ -306,7 +306,7 @@ class Pool:
     def _last(self, nbytes: int) -> Block | None:
         """Return the block of the size that was given back last, if it is not sorted in yet: it counts as in use."""
         with self._lock:
-            if self._busy or monotonic() >= self._swept + 1:  # sorting in, which counts on those that are there
+            if self._busy or monotonic() >= self._swept + 1:  # a sort relies on these blocks, or is due
                 return None
             for _ in range(len(self._back)):
                 try:
@@ -328,7 +328,7 @@ class Pool:
         return block
 
     def _make(self, size: int) -> Block:
-        """Return a fresh block; where there is no room for it, the idle ones are given up first."""
+        """Return a fresh block; where there is no room for it, the idle ones are dropped first."""
         with suppress(MemoryError):
             return _fresh_block(size)
         self.trim()
@@ -357,10 +357,10 @@ class Pool:
                 self._dropped[lost] = now
 
     def _settle(self) -> float:
-        """Sort in what was given back, and drop what is too much or too old; returns the time."""
+        """Sort in returned blocks, and drop idle ones that are too many or too old; returns the time."""
         now = monotonic()
         self._waiting_bytes = 0
-        for _ in range(len(self._back)):  # and not those that finalizers add meanwhile: that may go on for ever
+        for _ in range(len(self._back)):  # not those that finalizers add meanwhile, which might never end
             self._sort_in(self._back.popleft())
         if now > self._swept + 1:
             self._sweep(now)
@@ -397,7 +397,7 @@ class Pool:
         self._room = LEAST_ROOM
 
     def _sweep(self, now: float) -> None:
-        """Drop what nobody has used for long, and forget what was dropped long ago."""
+        """Drop blocks that have been idle for long, and forget sizes that were dropped long ago."""
         self._swept, oldest = now, now - IDLE_SECONDS
         for size, stack in list(self._idle.items()):
             while stack and stack[0].since < oldest:
@@ -412,7 +412,7 @@ class Pool:
         self._returned += size
 
     def forget_idle(self) -> None:
-        """Drop what was idle at a fork, whatever another thread of the parent was doing to it."""
+        """Drop the blocks that were idle at a fork, whatever another thread of the parent was doing to them."""
         self._busy = False
         while self._back:
             self._in_use -= self._back.popleft().nbytes

@@ -1,7 +1,7 @@
-"""Storage: one allocation on one device, who waits for its bytes, and who outside can write to them.
+"""Storage: one allocation on one device, the pending readers of its bytes, and who outside can write to them.
 
-A write asks one pointer, `guard`: None unless somebody waits for the old bytes. Who reads memory later joins its guard
-and looks again whether that is still the guard; the barrier (run/executor.py) serves everybody in it and lets go of it.
+A write tests one pointer, `guard`: None unless somebody needs the old bytes. Whoever will read memory later joins its
+guard, and checks that this is still the guard; the barrier (run/executor.py) serves all in the guard and removes it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..base.locks import fork_safe_lock
 if TYPE_CHECKING:
     from ..devices import Device
 
-# Held where something is made at its first use: two threads must not make two owners of the same bytes.
+# Held while an object is made at its first use: two threads must not make two owners of the same bytes.
 first_use = fork_safe_lock()
 
-# How many histories of writes there are: while it is 0 nobody asks for one.
+# The number of histories of writes: while it is 0 nobody looks for one.
 histories = [0]
 
 # Held while a list of readers changes.
 reading = fork_safe_lock()
 
-# From how many readers on dead ones are looked for.
+# The number of readers from which on dead ones are looked for.
 MANY_READERS = 64
 
 Native = Any  # a numpy.ndarray or a cupy.ndarray
@@ -39,9 +39,9 @@ class Readers(list["weakref.ref[Any]"]):
     __slots__ = ()
 
     def add(self, reference: weakref.ref[Any]) -> None:
-        """Remember a node; dead and finished ones are dropped as often as their number doubles.
+        """Add a node; dead and finished ones are dropped whenever the number of readers has doubled.
 
-        Appending needs no lock, and forgetting only replaces what was there before: no thread loses what another adds.
+        Appending needs no lock, and `forget` replaces only entries that were there before: no thread loses another's.
         """
         self.append(reference)
         if len(self) >= MANY_READERS:
@@ -53,7 +53,7 @@ class Readers(list["weakref.ref[Any]"]):
             self.waiting()
 
     def waiting(self) -> list[Any]:
-        """Return the nodes that are alive and still wait to read; forget the others."""
+        """Return the nodes that are alive and still pending; drop the others."""
         if not self:
             return []
         with reading:
@@ -71,10 +71,10 @@ def _pending(reference: weakref.ref[Any]) -> Any:
 
 
 class Guard:
-    """Who must be served before some memory is written.
+    """The readers and savers to serve before some memory is written.
 
-    readers: the pending nodes that read it. savers: who kept views of it for a gradient, and copies them.
-    history: what was written into it while a gradient was recorded (autograd/history.py), None before the first such
+    readers: the pending nodes that read it. savers: the Saved that keep views of it for a gradient, and copy them.
+    history: the writes into it while a gradient was recorded (autograd/history.py), None before the first such
         write; a guard that has one stays.
     """
 
@@ -87,27 +87,27 @@ class Guard:
 
 
 class Loan:
-    """What lives as long as somebody holds a part of some memory. given: an array of all of it that was handed out
-    since, which lives as long, too.
+    """An object that lives as long as somebody holds a part of some memory. given: an array of all of the memory that
+    was handed out since, and lives as long.
     """
 
     given: Native = None
 
 
 def refuse_capture(function: str) -> None:
-    """Have no function captured that calls one whose work depends on values, or that later calls would not do."""
+    """Refuse to capture a function that calls one whose work depends on values, or would not be repeated later."""
     capture = watching() if watchers else None
     if capture is not None:
         capture.refuse_call(function)
 
 
 def _nobody_knows() -> bool:
-    """The lender of memory that may be held for ever."""
+    """Stand for the lender of memory that may be held for ever."""
     return True
 
 
 class _Trusted(local):
-    """The memory that this thread reads as if nobody outside could write to it: see `executor.at_once`."""
+    """The memory that this thread treats as if nobody outside could write to it: see `executor.at_once`."""
 
     owners: frozenset[Storage] = frozenset()
 
@@ -116,9 +116,9 @@ trusted = _Trusted()
 
 
 class Watcher(Protocol):
-    """Who is told what happens to memory: it is taken over of a NumPy array, its bytes are asked for, or written, or
-    something is evaluated of it.
-    thread: whose calls are watched; not those inside a step that it knows.
+    """An observer of memory: called when it is imported from a NumPy array, its bytes are asked for or written, or
+    values are evaluated.
+    thread: the one whose calls are watched, except for those inside a step that it has recorded.
     """
 
     thread: int
@@ -132,18 +132,18 @@ class Watcher(Protocol):
     def served(self, values: Iterable[Any]) -> None: ...
 
 
-# Those who watch at the moment, nearly always nobody; who watches closes the thin way.
+# The active watchers, nearly always none; a watcher closes the fast path of thin faces.
 watchers: list[Watcher] = []
 
 
 def watching() -> Any:
-    """Return who watches this thread, None where nobody does: inside a step that is known nobody looks."""
+    """Return the watcher of this thread, None if there is none, or it is inside a step that it records itself."""
     here = get_ident()
     return next((one for one in tuple(watchers) if one.thread == here and not one.is_inside), None)
 
 
 def is_in_step() -> bool:
-    """Return whether this thread runs a step that somebody who watches it knows."""
+    """Return whether this thread runs a step that its watcher records itself."""
     here = get_ident()
     return any(one.thread == here and one.is_inside for one in tuple(watchers))
 
@@ -154,15 +154,15 @@ class Storage:
     bytes: the bytes, a 1-d uint8 array of the device's library; allocated when they or their address are first
         asked for.
     version: how often it has been written.
-    guard: who waits for the bytes as they are, None where nobody does.
-    shared: whether someone outside xtensor was able to write to it when that was last asked (imported or exported
-        without a copy); `is_exposed` asks.
-    changes: how often a write has ended, or one through a thin face begun, or somebody outside came to be able to
-        write to it.
-    is_written: whether a schedule that runs writes to it.
-    layouts: what machine code lays out of it and keeps as long as it stays as it is (run/launches.py).
-    lender: of imported memory, what returns None once nobody else holds it. borrower: of exported memory, a reference
-        to what lives as long as somebody does. Both are None where there is none.
+    guard: those who need the bytes as they are, None if nobody does.
+    shared: whether someone outside xtensor could write to it at the last check (it was imported or exported without
+        a copy); `is_exposed` checks.
+    changes: how often a write has ended, one through a thin face has begun, or somebody outside became able to write
+        to it.
+    is_written: whether a running schedule writes to it.
+    layouts: copies in other layouts that machine code keeps as long as the bytes do not change (run/launches.py).
+    lender: for imported memory, a function that returns None once nobody else holds it. borrower: for exported memory,
+        a reference to an object that lives as long as somebody does. Both are None where there is none.
     """
 
     __slots__ = (
@@ -194,8 +194,8 @@ class Storage:
         self.lender: Callable[[], Any] | None = None
         self.borrower: weakref.ref[Any] | None = None
         self._bytes = memory
-        self._root: Native = None  # the packed array that the bytes are, until somebody asks for them
-        self._memory: Any = None  # what keeps the bytes alive of which nobody has asked for an array
+        self._root: Native = None  # the packed array over the bytes, until these are asked for
+        self._memory: Any = None  # keeps bytes alive for which nobody has asked yet
         self._address: int | None = None
 
     @classmethod
@@ -237,14 +237,14 @@ class Storage:
         return backend.cut(self._memory, address, self.nbytes)
 
     def lend(self) -> int:
-        """Allocate the bytes if they are not; return their address. For who holds `first_use`, or is alone yet."""
+        """Allocate the bytes if needed; return their address. Callers hold `first_use`, or are alone yet."""
         if self._address is None:
             self._memory, self._address = self.device.backend.lend(self.nbytes)
         return self._address
 
     @property
     def address(self) -> int:
-        """Where the bytes are, for generated code, which is no look at them; raises MemoryError as `bytes` does."""
+        """The address of the bytes, for generated code, hidden from watchers; raises MemoryError as `bytes` does."""
         address = self._address
         if address is None:
             native = self._bytes if self._root is None else self._root
@@ -256,7 +256,7 @@ class Storage:
         return address
 
     def place(self, native: Native) -> Layout:
-        """Return where in these bytes the elements of a native array lie that shows some of them."""
+        """Return the layout in these bytes of a native array that shows some of them."""
         offset = 0 if native is self._root or not native.size else address_of(native) - self.address
         return Layout(native.shape, native.strides, offset)
 
@@ -264,7 +264,7 @@ class Storage:
         for watcher in tuple(watchers):
             watcher.looked(self)
 
-    # ---- who waits for them
+    # ---- who needs them
 
     def guarded(self) -> Guard:
         """Return the guard, made if there is none."""
@@ -277,15 +277,15 @@ class Storage:
         return guard
 
     def read_by(self, reference: weakref.ref[Any]) -> None:
-        """Remember a pending node that reads these bytes."""
+        """Add a pending node that reads these bytes."""
         guard = self.guarded()
         guard.readers.add(reference)
-        while self.guard is not guard:  # a write has let go of it meanwhile
+        while self.guard is not guard:  # a write has removed it meanwhile
             guard = self.guarded()
             guard.readers.add(reference)
 
     def saved_by(self, reference: weakref.ref[Any]) -> None:
-        """Remember somebody who kept a view for a gradient: he copies it before the next write."""
+        """Add a Saved that keeps a view for a gradient: it copies that before the next write."""
         guard = self.guarded()
         guard.savers.add(reference)
         while self.guard is not guard:
@@ -299,12 +299,12 @@ class Storage:
 
     @property
     def history(self) -> Any:
-        """What was written into the bytes while a gradient was recorded, None before the first such write."""
+        """The writes into the bytes while a gradient was recorded, None before the first such write."""
         guard = self.guard
         return None if guard is None else guard.history
 
     def count_write(self) -> None:
-        """Take note that the bytes change."""
+        """Count a change of the bytes, and notify watchers."""
         self.version += 1
         if watchers:
             for watcher in tuple(watchers):
@@ -313,8 +313,8 @@ class Storage:
     # ---- who else can write to them
 
     def part(self, low: int, high: int) -> Storage:
-        """Return some of the bytes as memory with an owner of its own. As long as both are there, neither is read later
-        than it is asked for, but by who trusts both.
+        """Return some of the bytes as memory with an owner of its own. As long as both exist, reads of either are not
+        deferred, except in threads that trust both.
         """
         loan = None if self.borrower is None else self.borrower()
         loan = Loan() if loan is None else loan
@@ -327,12 +327,12 @@ class Storage:
         return part
 
     def is_exposed(self) -> bool:
-        """Return whether someone outside can write to it: such memory is never read later than it is asked for."""
+        """Return whether someone outside can write to it: reads of such memory are never deferred."""
         if not self.shared or self in trusted.owners:
             return False
         if self.is_held():
             return True
-        with first_use:  # nobody comes to hold it meanwhile
+        with first_use:  # so that nobody gets hold of it meanwhile
             if not self.is_held():
                 self.shared = False
             return self.shared
@@ -343,16 +343,16 @@ class Storage:
         return (lender is not None and lender() is not None) or (borrower is not None and borrower() is not None)
 
     def expose(self, lender: Callable[[], Any] | None) -> None:
-        """Take note that someone outside can write to it: as long as `lender` does not return None, or for ever."""
+        """Mark it as memory that someone outside can write to: until `lender` returns None, or for ever."""
         if self in trusted.owners:
-            trusted.owners = frozenset()  # others of them may be the same memory
+            trusted.owners = frozenset()  # another of them may be the same memory
         with first_use:
             self.shared, self.lender = True, lender or _nobody_knows
             self.changes += 1
 
     def hand_out(self) -> Native | None:
         """Return the bytes for somebody outside, who can write to them as long as the array or a view of it lives; None
-        where nobody can tell how long that is.
+        where that lifetime cannot be tracked.
         """
         given = self.device.backend.handed_out(self.bytes)
         if given is None:
@@ -371,7 +371,7 @@ class Storage:
 
 
 def address_of(native: Native) -> int:
-    """Return where a native array begins: by its buffer, in a fifth of the time that NumPy takes to describe it."""
+    """Return the address of a native array: from its buffer, in a fifth of the time of NumPy's array interface."""
     if native.flags.c_contiguous:  # else asking for the buffer takes twenty times as long, and fails
         try:
             return addressof(c_char.from_buffer(native))

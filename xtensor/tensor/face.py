@@ -31,11 +31,11 @@ from ..storage.storage import Native, Storage, first_use, watchers, watching
 from .methods import Methods
 from .operators import Operators
 
-# Parts of what is pending that are looked at one by one, where more are computed together.
+# The most parts of a pending tensor that are computed one by one; of more the whole is computed.
 MOST_PARTS = 16
 
 CPU_DEVICE = as_device("cpu", "xtensor")
-_ARRAY = np.ndarray  # a name of this file is found sooner
+_ARRAY = np.ndarray  # a global of this file is found faster
 _asarray = np.asarray
 
 # The namespace itself, still being filled while this file is read.
@@ -57,17 +57,17 @@ class Tensor(Operators, Methods):
     __slots__ = ("__weakref__", "_blob", "_data", "_is_value", "_owner", "_step")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
-    # A NumPy array that is there: the thin face, whose calls go no further than NumPy. Else a pending Node, a part of
-    # one, or a TBlob: memory of which nobody has asked for an array, on another device, constant, or with a gradient.
+    # A computed NumPy array: the thin face, whose calls need nothing but NumPy. Else a pending Node, a part of one, or
+    # a TBlob: memory for which no array was needed yet, on another device, constant, or with a gradient.
     _data: Any
-    # Of a thin face, the owner of the memory, once somebody has asked: without it nobody waits for the bytes.
+    # Of a thin face, the owner of the memory, once one is needed: without it nobody waits for the bytes.
     _owner: Storage | None
-    # Of a thin face, its description for kernels, once one has asked; the owner is then that one's.
+    # Of a thin face, its description for kernels, once one is needed; the owner is then that of the description.
     _blob: TBlob | None
-    # Of a value that depends on what requires a gradient, the Step that computed it; such a face is not thin.
+    # Of a value that depends on a tensor that requires a gradient, the Step that computed it; such a face is not thin.
     _step: Any
-    # Whether this is what NumPy gives as a scalar, an element or a result without axes: `x += y` then makes another
-    # tensor, and whoever else holds this one sees no change. Set on such tensors only: see `is_value`.
+    # Whether NumPy would return this as a scalar: an element, or a result without axes. `x += y` then makes another
+    # tensor, and other holders of this one see no change. Set on such tensors only: see `is_value`.
     _is_value: bool
 
     # ---- the value behind the face
@@ -130,7 +130,7 @@ class Tensor(Operators, Methods):
             return None
         native = data.native()
         self._blob, self._owner = data, data.owner
-        self._data = native  # last: other threads look at this first
+        self._data = native  # last: other threads read this first
         return native
 
     def settle(self) -> TBlob:
@@ -190,7 +190,7 @@ class Tensor(Operators, Methods):
             return xt.standard.methods.swapped(self.view(target))
         if target == self.dtype:
             return self[...]
-        # writes of integers into what has a gradient could not be taken down
+        # writes of integers into memory with a gradient could not be recorded
         seen = target.kind in "fc" or not (self.requires_grad and xt.autograd.tape.is_recording())
         return xt.standard.methods.reread(self, target, seen)
 
@@ -244,7 +244,7 @@ class Tensor(Operators, Methods):
         """
         xt.autograd.direct.backward(self, gradient, retain_graph=retain_graph)
 
-    # ---- what it looks like; attrgetter makes properties that are read at the speed of C
+    # ---- its properties; attrgetter makes some that are read at the speed of C
 
     shape: Final[Shape] = cast(
         Any, property(attrgetter("_data.shape"), Methods._reshape_in_place, doc="Length of each axis, a tuple of ints.")
@@ -468,7 +468,7 @@ class Tensor(Operators, Methods):
         return f"Tensor({text}{shape}, dtype={self.dtype})"
 
     def _repr_html_(self) -> str:
-        from .picture import html_of  # for who looks at it alone
+        from .picture import html_of  # loaded only when it is shown
 
         return html_of(self)
 
@@ -525,7 +525,7 @@ class Tensor(Operators, Methods):
                 return self._selected(data, key)
             try:
                 view = data[key]
-            except IndexError:  # the long way says what is wrong
+            except IndexError:  # the long way reports what is wrong
                 return xt.standard.indexing.subscript(self, key)
             tensor = Tensor()
             if type(view) is _ARRAY:
@@ -579,7 +579,7 @@ def is_value(x: Tensor) -> bool:
 
 
 def valued(x: Tensor) -> Tensor:
-    """Return a tensor that was computed, or selected: without axes it is a value."""
+    """Mark a tensor that was computed or selected as a value if it has no axes, and return it."""
     if not x.shape:
         x._is_value = True
     return x
@@ -615,7 +615,7 @@ def wrap(native: Native, device: Device) -> Tensor:
 
 
 def _tell_of_a_look() -> None:
-    """Tell the capture that watches this thread that values are asked for."""
+    """Notify the capture that watches this thread that values are asked for."""
     capture = watching()
     if capture is not None:
         capture.looked(None)
@@ -655,7 +655,7 @@ def from_native(native: Native, device: Device | None = None, *, shared: bool = 
     elif native.dtype != dtype:
         native, shared = target.backend.astype(native, dtype), False
     if shared and target.backend is CPU:
-        native = native.view()  # whose shape nobody else can change
+        native = native.view()  # nobody else can change the shape of the view
         if native.nbytes <= COUNTED and not watchers:
             tensor = wrap(native, target)
             tensor.owner.expose(None)
@@ -674,7 +674,7 @@ def evaluate(*tensors: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
     nodes = [x._data for x in tensors if type(x._data) is Node]
-    while nodes:  # what is computed together is on one device
+    while nodes:  # nodes evaluated together are on one device
         device = nodes[0].device
         run.evaluate([node for node in nodes if node.device is device])
         nodes = [node for node in nodes if node.device is not device]

@@ -1,4 +1,4 @@
-"""The methods every tensor has beside its protocols, each the namespace's function of that name."""
+"""The methods of tensors besides those of protocols, each the namespace's function of that name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Methods:
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what Tensor has
+    if TYPE_CHECKING:  # attributes of Tensor
 
         @property
         def ndim(self) -> int: ...
@@ -216,7 +216,7 @@ class Methods:
     def argmin(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _reduced("argmin", self, axis, out, keepdims, {})
 
-    # ---- NumPy's protocols: what its own functions make of tensors
+    # ---- NumPy's protocols: its own functions on tensors
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Any:
         return xt.numpy.protocols.universal(ufunc, method, inputs, given)
@@ -224,7 +224,7 @@ class Methods:
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return xt.numpy.protocols.function(function, types, args, kwargs)
 
-    # ---- what the standard has no method for: the functions of xtensor.numpy, under NumPy's signatures
+    # ---- methods beyond the standard: functions of xtensor.numpy, with NumPy's signatures
 
     def argpartition(self, kth: Any, axis: int | None = -1, kind: str = "introselect", order: None = None) -> Tensor:
         return xt.numpy.argpartition(self, kth, axis, kind, order)
@@ -346,12 +346,12 @@ class Methods:
 
 
 def _beside(initial: Any, where: Any) -> dict[str, Any]:
-    """Return those of a reduction's arguments that only NumPy has, where they are given."""
+    """Return the arguments of a reduction that only NumPy has, if they are given."""
     return ({} if initial is None else {"initial": initial}) | ({} if where is True else {"where": where})
 
 
 def _reduced(name: str, x: Any, axis: Any, out: Any, keepdims: bool, given: dict[str, Any], **dtype: Any) -> Tensor:
-    """Return a reduction. given: arguments that only NumPy has besides, for whose function they are."""
+    """Return a reduction. given: arguments that only NumPy has, for the function of xtensor.numpy."""
     if given:
         return cast("Tensor", getattr(xt.numpy, name)(x, axis=axis, out=out, keepdims=keepdims, **dtype, **given))
     try:
@@ -368,7 +368,7 @@ def _given(out: Any, function: str, result: Tensor) -> Tensor:
     return result if out is None else cast("Tensor", xt.numpy.common.give(function, result, out))
 
 
-# Python's own errors, as of an unknown keyword, name the class that users know, and `help` says whose names they are.
+# Errors of Python, as for an unknown keyword, name the class that users know, and `help` refers to NumPy's methods.
 for _name, _method in vars(Methods).items():
     if isinstance(_method, FunctionType):
         _method.__qualname__ = f"Tensor.{_name}"

@@ -1,4 +1,4 @@
-"""Operands: what a function was given, as tensors of one device."""
+"""Operands: the arguments of a function, as tensors of one device."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _TENSOR = frozenset((Tensor,))
 
 
 def refuse_stranger(x: Any, function: str) -> None:
-    """Raise TypeError for arrays that mean something else than their elements: masked ones, and matrices."""
+    """Raise TypeError for arrays whose class changes their meaning: masked arrays, and matrices."""
     if isinstance(x, np.ndarray) and type(x) is not np.ndarray and (hasattr(x, "mask") or hasattr(x, "A1")):
         raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
 
 
 def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array that NumPy makes of another library's object, as of a Series of pandas; None where it has none,
-    or refuses to be one.
+    """Return the array that NumPy makes of another library's object, such as a pandas Series; None where it has no
+    `__array__`, or that fails.
     """
     if not hasattr(x, "__array__"):
         return None
@@ -48,9 +48,9 @@ def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
 def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
     """Return a value as a Tensor or a Python scalar.
 
-    NumPy arrays and scalars and nested sequences become tensors, as NumPy takes them; scalars and sequences on
-    `device`, arrays and all where it is None on the default device. Raises StrangerError (a TypeError) for anything
-    else.
+    NumPy arrays and scalars and nested sequences become tensors, with NumPy's dtypes; scalars and sequences on
+    `device`, or where it is None on the default device, as arrays always are. Raises StrangerError (a TypeError) for
+    anything else.
     """
     if isinstance(value, Tensor) or type(value) in SCALARS:
         return cast(Operand, value)
@@ -70,7 +70,7 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
 def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) -> Tensor:
     """Return a value as a Tensor, Python scalars as 0-d ones; raises StrangerError (a TypeError).
 
-    like: beside which tensor it stands, or on which device: scalars and sequences go there.
+    like: a tensor or a device, to which scalars and sequences go.
     """
     if isinstance(value, Tensor):
         return value
@@ -82,7 +82,7 @@ def as_tensor(value: Any, function: str, argument: str = "x", like: Any = None) 
 
 
 def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
-    """Return operands, by the names of their parameters, as tensors; scalars and sequences go where the first is."""
+    """Return operands, by parameters' names, as tensors; scalars and sequences go to the first tensor's device."""
     if _TENSOR.issuperset(map(type, operands.values())):
         return tuple(operands.values())
     like = next((x for x in operands.values() if isinstance(x, Tensor)), None)
@@ -92,7 +92,7 @@ def as_tensors(function: str, **operands: Any) -> tuple[Tensor, ...]:
 def of_sequence(
     value: Any, function: str, argument: str, dtype: DType | None = None, device: Device | None = None
 ) -> Tensor:
-    """Return nested sequences as a tensor, as `asarray_host` does; in a function that is captured those with tensors in
+    """Return nested sequences as a tensor, as `asarray_host` does; while a function is captured, those with tensors in
     them as a stack of their items.
     """
     stack: Tensor | None = xt.calls.sequences.stacked_constants(value, device)
@@ -126,7 +126,7 @@ def asarray_host(
 
 
 def _constant(native: Native, device: Device | None) -> Tensor:
-    """Return what Python's constants tell as a tensor."""
+    """Return an array made from Python constants as a tensor."""
     x = from_native(native, device)
     if not watchers or watching() is None:
         return x
@@ -135,13 +135,13 @@ def _constant(native: Native, device: Device | None) -> Tensor:
 
 
 def chosen_device(device: DeviceLike, function: str) -> Device:
-    """Return the device of that name; where it is None, the one that the option `device` names."""
+    """Return a device by its name; None is the one that the option `device` names."""
     return as_device(settings().device if device is None else device, function)
 
 
 def one_correction(function: str, ddof: float | None, correction: float | None) -> float:
-    """Return what is subtracted from the count of elements, which NumPy also calls ddof; 0 where neither is given, as
-    None or 0. Raises ValueError for both.
+    """Return the number to subtract from the count of elements, which NumPy also calls ddof; 0 where neither is given.
+    Raises ValueError for both.
     """
     if ddof and correction is not None:
         raise ValueError(expected(function, "correction", "not be given beside ddof, its other name", correction))

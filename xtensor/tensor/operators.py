@@ -1,7 +1,6 @@
-"""The operators every tensor has, each the namespace's function of that meaning; a test compares each with its own.
+"""The operators of tensors, each the namespace's function of the same meaning; a test compares each with its function.
 
-An operand of a type xtensor knows nothing of is answered with NotImplemented, so that its own reflected operator is
-tried.
+For an operand of a type unknown to xtensor they return NotImplemented, so that its own reflected operator is tried.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
 xt: Any = sys.modules[__name__.partition(".")[0]]
 
-# How functions are spelled as operators: calls/rows.py gives tensors those of the functions it makes.
+# The operators that spell functions: calls/rows.py gives tensors those of the functions it makes.
 COMPARED = {"less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"}
 MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}  # with operands exchanged
 SPELLED = COMPARED | {

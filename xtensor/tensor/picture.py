@@ -1,4 +1,4 @@
-"""How a notebook shows a tensor: what it is in a line, and a heat map or the first values; a pending one stays so."""
+"""Tensors in notebooks: a line of properties, and a heat map or the first values; a pending tensor stays pending."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..storage.storage import watching
 if TYPE_CHECKING:
     from .face import Tensor
 
-# At most so many rows and columns of cells, values in a line; pixels of the longer side, and of a cell.
+# The most rows and columns of cells, and values in a line; the most pixels of the longer side, and of a cell.
 CELLS, VALUES, SIDE, CELL = 32, 8, 192, 24
 
-# From the smallest value to the largest (viridis), and what is not a finite number.
+# Colours from the smallest value to the largest (viridis), and for values that are not finite.
 COLORS = (
     *("#440154", "#481a6c", "#472f7d", "#414487", "#39568c", "#31688e", "#2a788e", "#23888e"),
     *("#1f988b", "#22a884", "#35b779", "#54c568", "#7ad151", "#a5db36", "#d2e21b", "#fde725"),
@@ -28,9 +28,9 @@ NOT_FINITE = "#c0392b"
 
 
 def html_of(x: Tensor) -> str:
-    """Return a tensor as HTML: shape, dtype, device, how many steps wait, and a picture of what it holds.
+    """Return a tensor as HTML: shape, dtype, device, the number of pending steps, and a picture of its values.
 
-    A pending one has no picture, for it is not computed; while a call is captured it is, as for `repr`.
+    A pending one has no picture, as it is not computed; while a call is captured it is computed, as for `repr`.
     """
     waiting = _steps_waiting(x)
     facts = [f"<b>Tensor</b> {x.shape}", str(x.dtype), str(x.device)]
@@ -40,7 +40,7 @@ def html_of(x: Tensor) -> str:
 
 
 def bundle_of(x: Tensor) -> dict[str, str]:
-    """Return text and HTML of a pending tensor, none of others: IPython asks those for `repr` and HTML."""
+    """Return text and HTML of a pending tensor, nothing for others, which IPython shows by `repr` and HTML."""
     waiting = _steps_waiting(x)
     if not waiting:
         return {}
@@ -49,7 +49,7 @@ def bundle_of(x: Tensor) -> dict[str, str]:
 
 
 def _steps_waiting(x: Tensor) -> int:
-    """Return how many steps are to be computed before a tensor is shown: none where it has values, or must have now."""
+    """Return the number of steps that a tensor's values wait for; 0 if it has values, or they must be computed now."""
     if not x.is_pending or watching() is not None:
         return 0
     with turn():  # so that nobody evaluates it while they are counted
@@ -82,10 +82,10 @@ def _picture(x: Tensor) -> str:
 
 
 def _heat_map(cells: Any, shown: Sequence[str]) -> str:
-    """Return a matrix as SVG, and below what its colours mean. shown: which part of a tensor it is."""
+    """Return a matrix as SVG, with a legend below. shown: words that say which part of a tensor it is."""
     with np.errstate(over="ignore"):
         values = np.abs(cells) if cells.dtype.kind == "c" else cells
-    values = values.astype(np.float64) / 2  # so that no difference is too large
+    values = values.astype(np.float64) / 2  # so that no difference overflows
     finite = np.isfinite(values)
     least, most = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
     level = np.full(values.shape, -1)
@@ -99,7 +99,7 @@ def _heat_map(cells: Any, shown: Sequence[str]) -> str:
 
 
 def _svg(level: Any) -> str:
-    """Return cells of some level each, -1 for what is not finite, as squares; those of one level are one path."""
+    """Return cells as squares, one path for each level; the level -1 is for values that are not finite."""
     rows, columns = level.shape
     side = min(SIDE / max(rows, columns), CELL)
     size = f'width="{columns * side:.0f}" height="{rows * side:.0f}" viewBox="0 0 {columns} {rows}"'

@@ -12,10 +12,10 @@ Rebuild = Callable[[Iterator[Any]], Any]
 
 
 def flatten(tree: Any, whole: Container[int] = ()) -> tuple[list[Any], Rebuild]:
-    """Return the leaves of a tree, and the function that builds one like it from an iterator of other leaves.
+    """Return the leaves of a tree, and a function that builds a tree like it from an iterator of other leaves.
 
     Dicts are walked in their own order, dataclasses by their fields, None has no leaf. Everything else is a leaf, and
-    what has its id among `whole`.
+    so are objects whose ids are in `whole`.
     """
     if type(tree) is Tensor or id(tree) in whole:  # the commonest tree
         return [tree], next
@@ -31,7 +31,7 @@ def flatten(tree: Any, whole: Container[int] = ()) -> tuple[list[Any], Rebuild]:
 
 
 def above_leaves(tree: Any, whole: Container[int] = ()) -> Iterator[Any]:
-    """Yield the dicts, lists, tuples and dataclasses of a tree, but for those that have their ids among `whole`."""
+    """Yield the dicts, lists, tuples and dataclasses of a tree, except for those whose ids are in `whole`."""
     if tree is None or type(tree) is Tensor or id(tree) in whole:
         return
     _, parts, build = _opened(tree)
@@ -42,13 +42,13 @@ def above_leaves(tree: Any, whole: Container[int] = ()) -> Iterator[Any]:
 
 
 def rebuilt(rebuild: Rebuild, leaves: Sequence[Any]) -> Any:
-    """Return the tree of these leaves."""
+    """Return the tree with these leaves."""
     return rebuild(iter(leaves))
 
 
 def spread(prefix: Any, tree: Any) -> list[Any]:
-    """Return for each leaf of a tree, in the order of flatten, the value that a tree of values, which may end above
-    the leaves, has for it. Raises ValueError where the value's tree is another one.
+    """Return for each leaf of a tree, in the order of flatten, its value in the tree `prefix`, which may end above the
+    leaves. Raises ValueError where the structures differ.
     """
     if not isinstance(prefix, (dict, list, tuple)):
         return [prefix] * len(flatten(tree)[0])
@@ -61,7 +61,7 @@ def spread(prefix: Any, tree: Any) -> list[Any]:
 
 
 def paths(tree: Any, root: str) -> list[str]:
-    """Return what Python calls the leaves of a tree that it calls `root`, in the order of flatten: "x[0].weight"."""
+    """Return Python expressions for the leaves of a tree named `root`, in the order of flatten, as "x[0].weight"."""
     if tree is None:
         return []
     labels, parts, build = _opened(tree)
@@ -71,7 +71,7 @@ def paths(tree: Any, root: str) -> list[str]:
 
 
 def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any]], Any] | None]:
-    """Return how a tree's parts are called, the parts, and what builds another tree of others; None for a leaf."""
+    """Return the labels of a tree's parts, the parts, and what builds a tree of other parts, None for a leaf."""
     if isinstance(tree, dict):
         return (f"[{key!r}]" for key in tree), list(tree.values()), lambda parts: _dict_like(tree, parts)
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -80,7 +80,7 @@ def _opened(tree: Any) -> tuple[Iterator[str], Sequence[Any], Callable[[list[Any
     if isinstance(tree, (list, tuple)):
         return (f"[{place}]" for place in range(len(tree))), tree, type(tree)
     if hasattr(type(tree), "__dataclass_fields__"):
-        from dataclasses import fields, replace  # not at import, which need not wait for it
+        from dataclasses import fields, replace  # not at import, to keep that fast
 
         names = [one.name for one in fields(tree)]
         labels, values = (f".{name}" for name in names), [getattr(tree, name) for name in names]

@@ -67,10 +67,10 @@ if _TYPE_CHECKING:
 
 _LATER = ("fft", "linalg", "memory", "nn", "numpy", "random", "special", "testing")
 
-# Names of NumPy's that xarray and SciPy ask namespaces for; they are those of xtensor.numpy.
+# NumPy's names that xarray and SciPy expect in namespaces; they are those of xtensor.numpy.
 _NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
 
-# Where names are found that are loaded when they are asked for.
+# The modules of names that are loaded when they are asked for.
 _HOMES = {
     "fuse": ".calls.capture",
     "vmap": ".calls.mapped",
@@ -82,12 +82,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load the extensions when they are asked for: most programs need none, and the import stays short."""
+    """Load an extension when it is asked for: most programs need none, and the import stays short."""
     if name in _LATER:
         return _import_module(f".{name}", __name__)
     if name in _HOMES:
         found: object = getattr(_import_module(_HOMES[name], __name__), name)
-        if name not in _NUMPYS:  # which are no names of this namespace's own
+        if name not in _NUMPYS:  # these must not become names of this namespace
             globals()[name] = found
         return found
     hint = "; NumPy's names are in xtensor.numpy" if name in _import_module("numpy").__all__ else ""

@@ -155,7 +155,7 @@ def existing_code() -> list[Result]:
 
 
 def run_existing(pixels: Any, labels: Any) -> dict[str, Any]:
-    """Return what scikit-learn and SciPy make of the arrays; they learn from the first half, predict the second."""
+    """Return results of scikit-learn and SciPy for the arrays; they learn from the first half, predict the second."""
     from scipy.stats import zscore
     from sklearn.decomposition import PCA
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -191,7 +191,7 @@ def show_recording() -> None:
 
 
 def show_barrier() -> None:
-    """Show that a write lets those who still have to read the old values read them first."""
+    """Show that before a write all pending readers of the old values are computed."""
     x = xt.zeros(1_000_000)
     z = xt.exp(x)
     _say("x = xt.zeros(1_000_000); z = xt.exp(x)", _state(z))
@@ -262,7 +262,7 @@ def _best(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _state(x: xt.Tensor) -> str:
-    """Say what stands behind a tensor."""
+    """Return whether a tensor is pending, in words."""
     if not x.is_pending:
         return "nothing pending"
     steps = x.value.steps  # type: ignore[union-attr]  # a pending value is a Node

@@ -1,7 +1,7 @@
 """Dask's arrays over tensors, loaded by `import xtensor.dask` or as Dask's backend of the name "xtensor".
 
-Chunks stay tensors through NumPy's protocols alone (xtensor.numpy). This file has what Dask asks of a library besides
-these: arrays made as tensors, percentiles, how much memory a chunk takes, and tasks that compute what they return.
+Chunks stay tensors through NumPy's protocols alone (xtensor.numpy). This file has the rest that Dask needs: creation of
+arrays as tensors, percentiles, the memory that a chunk takes, and tasks that compute the tensors that they return.
 Workers load this module with the first task that was made under it.
 """
 
@@ -45,7 +45,7 @@ class Computed:
 
 
 def optimize(graph: Any, keys: Any, **given: Any) -> Any:
-    """Return a graph as Dask optimizes it, with each task computing what it returns.
+    """Return a graph as Dask optimizes it, with each task computing the tensors that it returns.
 
     Steps that Dask has put into one task are still recorded together. This becomes Dask's setting `array_optimize` when
     the module is loaded, unless that is already set.
@@ -55,7 +55,7 @@ def optimize(graph: Any, keys: Any, **given: Any) -> Any:
 
 
 def _computing(task: Any) -> Any:
-    """Return a task that computes what it returns; a node that calls nothing is returned as it is."""
+    """Return a task that computes the tensors that it returns; a node that calls nothing is returned as it is."""
     if type(task) is not Task or isinstance(task.func, Computed):
         return task
     copy = task.copy()
@@ -92,7 +92,7 @@ class Backend(ArrayBackendEntrypoint):  # type: ignore[misc]
 
 
 def _creator(name: str) -> staticmethod[..., Any]:
-    """Return Dask's creation function of this name, with a tensor for the array that results are like."""
+    """Return Dask's creation function of this name, which makes arrays like a tensor unless told otherwise."""
 
     def create(*args: Any, **given: Any) -> Any:
         like = "like" if name == "arange" else "meta"

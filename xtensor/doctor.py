@@ -28,14 +28,14 @@ from .devices import as_device, blas, devices
 
 CUPY = ("cupy", "cupy-cuda12x", "cupy-cuda13x")  # one library under three names
 
-# Variables that tell a library to use less than the processor has, and which library that is.
+# Variables that make a library use less than the processor has, and that library.
 HOLDS_BACK = {
     "OPENBLAS_CORETYPE": "OpenBLAS, which computes matrix products,",
     "MKL_ENABLE_INSTRUCTIONS": "MKL, which computes matrix products,",
     "NPY_DISABLE_CPU_FEATURES": "NumPy",
 }
 
-# Kinds of processors of OpenBLAS's whose kernels know no AVX2.
+# OpenBLAS's names of processors whose kernels do not use AVX2.
 OLD_CORES = {"Katmai", "Coppermine", "Northwood", "Prescott", "Banias", "Atom", "Core2", "Penryn", "Dunnington"}
 OLD_CORES |= {"Nehalem", "Sandybridge", "Athlon", "Opteron", "Opteron_SSE3", "Barcelona", "Bobcat", "Nano"}
 OLD_CORES |= {"Bulldozer", "Piledriver", "Steamroller"}
@@ -89,13 +89,13 @@ def facts() -> list[tuple[str, str]]:
 
 
 def _blas_built_in() -> str:
-    """Return the name of the BLAS that NumPy was built with, "" where it does not tell."""
+    """Return the name of the BLAS that NumPy was built with, "" if NumPy does not say."""
     config: Any = np.show_config(mode="dicts")
     return str(config.get("Build Dependencies", {}).get("blas", {}).get("name", ""))
 
 
 def _blas() -> str:
-    """Return NumPy's BLAS, and where it is OpenBLAS the kernels and threads that it uses."""
+    """Return NumPy's BLAS, and if that is OpenBLAS, the kernels and threads that it uses."""
     core, count = blas.core_name(), blas.thread_count()
     name = _blas_built_in() or "unknown"
     return name if core is None else f"{name}, kernels for {core}, {count} threads"
@@ -106,7 +106,7 @@ def _machine_code(here: Host | None) -> str:
 
 
 def _folder() -> Path | None:
-    """Return where compiled kernels are kept; None where they cannot be."""
+    """Return the folder of compiled kernels; None if they cannot be kept."""
     folder = Disk(".o").folder(settings().cache_dir)
     try:
         if folder is not None:
@@ -120,7 +120,7 @@ def _folder() -> Path | None:
 
 
 def no_compiler() -> Finding | None:
-    """Report that machine code cannot be made."""
+    """Report that machine code cannot be compiled."""
     if host() is not None:
         return None
     costs = "NumPy's functions run on blocks that fit the cache instead of one loop of machine code"
@@ -136,7 +136,7 @@ def no_compiler() -> Finding | None:
 
 
 def narrow_vectors() -> Finding | None:
-    """Report vectors half as long as those of current server processors."""
+    """Report vectors that are half as long as those of current server processors."""
     here = host()
     if here is None or not here.triple.startswith("x86") or here.vector_bytes >= 64:
         return None
@@ -158,7 +158,7 @@ def held_back() -> Finding | None:
 
 
 def old_blas_kernels() -> Finding | None:
-    """Report that OpenBLAS on its own took the processor for an older one."""
+    """Report that OpenBLAS has taken the processor for an older one, without a variable that makes it."""
     core = blas.core_name()
     if core not in OLD_CORES or os.environ.get("OPENBLAS_CORETYPE") or host() is None:
         return None
@@ -276,7 +276,7 @@ def busy_machine() -> Finding | None:
     """Report other programs that occupy the processors."""
     try:
         load, there = os.getloadavg()[0], os.cpu_count() or 1
-    except (AttributeError, OSError):  # Windows tells no load
+    except (AttributeError, OSError):  # Windows does not report a load
         return None
     if load <= there:
         return None

@@ -1,7 +1,7 @@
 """Drawing: sketches of what the engine does as SVG, as HTML with the text below it, and as text for Graphviz.
 
-Items stand in rows, each below all that it depends on; edges pass through the rows between. Fills and the text on them
-bring their own contrast, so that a picture can lie on a light page and on a dark one.
+Items are placed in rows, each below all that it depends on; edges pass through the rows between. Text has fills behind
+it with enough contrast, so that a picture can be shown on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unicodedata import east_asian_width
 
 from .run.sketch import BETWEEN, GIVEN, HANDED, KERNEL, NOTE, RESULT, Item, Sketch
 
-# Of each look: the fill, the border, and its dashes.
+# For each look: the fill, the border, and its dashes.
 LOOKS = {
     KERNEL: ("#fff6dc", "#c08a12", ""),
     GIVEN: ("#e2eefc", "#2f6fb7", ""),
@@ -25,13 +25,13 @@ LOOKS = {
 }
 INK, EDGE = "#1b2333", "#8490a6"
 
-# What is drawn at most: items of a sketch, lines of an item, letters of a line. The text, and Graphviz, have all.
+# The most items of a sketch, lines of an item, and letters of a line that are drawn. The text, and Graphviz, have all.
 ITEMS, LINES, LETTERS = 150, 24, 90
 
 # In pixels: a letter's width, a line's height, space within items, between them, between rows, and for a passing edge.
 LETTER, LINE, PAD, GAP, RISE, PASS = 7.25, 16, 9, 22, 34, 14
 
-# How often items are moved to where those are that they are joined to.
+# How often items are moved towards those that they are joined to.
 ROUNDS = 8
 
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -88,11 +88,11 @@ def _quoted(lines: Iterable[str]) -> str:
     return '"' + "".join([f"{line}\\l" for line in inside]) + '"'
 
 
-# ---- what is drawn of much
+# ---- shortening
 
 
 def _shortened(sketch: Sketch) -> Sketch:
-    """Return as much of a sketch as is drawn, its lines cut; the heading says how much is left out."""
+    """Return the part of a sketch that is drawn, with long lines cut; the heading says how much is left out."""
     heading, count = [*map(_short, sketch.heading)], len(sketch.items)
     if count > ITEMS:
         heading.append(f"the first {ITEMS} of {count} boxes")
@@ -115,7 +115,7 @@ def _short(line: str) -> str:
 
 
 class _Picture:
-    """A sketch, laid out: where each item lies, and each place at which an edge passes through a row.
+    """A sketch with its layout: the place of each item, and each place at which an edge passes through a row.
 
     Items are numbered as in the sketch; further numbers are the places where edges pass.
     """
@@ -141,7 +141,7 @@ class _Picture:
         self.tops = self._tops(rows)
 
     def _path(self, start: int, end: int) -> list[int]:
-        """Return an edge as the numbers that it leads through; edges from one item share places in rows between."""
+        """Return an edge as the numbers that it passes; edges from one item share places in rows between."""
         path = [start]
         for row in range(self.row[start] + 1, self.row[end]):
             path.append(self.places.setdefault((start, row), len(self.size)))
@@ -160,7 +160,7 @@ class _Picture:
         return rows
 
     def _middles(self, rows: Sequence[Sequence[int]]) -> dict[int, float]:
-        """Return where the middle of every number is: after some rounds near the middles of those it is joined to."""
+        """Return the horizontal middle of every number: after some rounds near the middles of those it is joined to."""
         middles = dict.fromkeys(self.size, 0.0)
         for row in [*rows, *rows[::-1]] * ROUNDS:
             wanted = [_mean([middles[one] for one in self.joined[number]] or [middles[number]]) for number in row]
@@ -169,7 +169,7 @@ class _Picture:
         return middles
 
     def _tops(self, rows: Sequence[Sequence[int]]) -> dict[int, float]:
-        """Return the upper end of every number; the height grows with it, and so do places where edges pass."""
+        """Return the upper end of every number; this also sets the heights of the picture and of passing edges."""
         tops = {}
         for row in rows:
             tallest = max([self.size[number][1] for number in row])
@@ -189,7 +189,7 @@ class _Picture:
         return "".join([heading, *edges, *items])
 
     def _edge(self, one: int, other: int) -> str:
-        """Return a curve from the lower end of a number to the next one: through a row, or to an item, with a head."""
+        """Return a curve from the lower end of a number to the next one: through a row, or with a head to an item."""
         start, x, y = self.middles[one], self.middles[other], self.tops[other]
         bottom = self.tops[one] + self.size[one][1]
         bend = (bottom + y) / 2
@@ -210,12 +210,12 @@ def _size(item: Item) -> tuple[float, float]:
 
 
 def _wide(text: str) -> int:
-    """Return how many letters' widths a text takes."""
+    """Return the width of a text in letters."""
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 
 def _rows(count: int, edges: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Return the row of each item: below all that lead to it; what nothing leads to is right above its first reader."""
+    """Return the row of each item: below all that lead to it; one without these is right above its first reader."""
     above, below = defaultdict(list), defaultdict(list)
     for start, end in edges:
         above[end].append(start)
@@ -230,14 +230,14 @@ def _rows(count: int, edges: Sequence[tuple[int, int]]) -> dict[int, int]:
 
 
 def _sort(row: list[int], beside: Sequence[int], joined: Mapping[int, list[int]]) -> None:
-    """Sort a row by the middle of what its numbers are joined to in the row beside it."""
+    """Sort a row by the mean place of the numbers in the row beside it to which each number is joined."""
     places = {number: (place + 0.5) / len(beside) for place, number in enumerate(beside)}
     own = {number: (place + 0.5) / len(row) for place, number in enumerate(row)}
     row.sort(key=lambda n: _mean([places[one] for one in joined[n] if one in places] or [own[n]]))
 
 
 def _spread(wanted: Sequence[float], apart: Sequence[float]) -> list[float]:
-    """Return numbers near those wanted of which each is at least so far after the one before."""
+    """Return numbers near those wanted, each at least `apart` after the one before."""
     right = accumulate(zip(wanted[1:], apart, strict=True), _after, initial=wanted[0])
     turned = [-x for x in wanted[::-1]]
     left = accumulate(zip(turned[1:], apart[::-1], strict=True), _after, initial=turned[0])
@@ -266,14 +266,14 @@ def _box(item: Item, middle: float, y: float, width: float, height: float) -> st
 
 
 def _lines(lines: Sequence[str], left: float, middle: float, y: float, square: bool = True, style: str = "") -> str:
-    """Return lines of text, one below the other: in a square box from the left, else in the middle."""
+    """Return lines of text, one below the other: aligned to the left in a square box, else centred."""
     place = f'x="{left:.1f}"' if square else f'x="{middle:.1f}" text-anchor="middle"'
     texts = [f'<text {place} y="{y + n * LINE:.1f}"{style}>{escape(line)}</text>' for n, line in enumerate(lines)]
     return "".join(texts)
 
 
 def heading_of(lines: Sequence[str], width: float) -> str:
-    """Return a heading, on a ground of its own as all text is."""
+    """Return a heading, on a fill of its own, as for all text."""
     height = len(lines) * LINE + PAD
     ground = f'<rect width="{width:.1f}" height="{height}" rx="4" fill="{LOOKS[NOTE][0]}"/>'
     return ground + _lines(lines, PAD, 0, LINE)

@@ -35,13 +35,13 @@ def explanation(tensors: Sequence[Tensor], ir: bool) -> tuple[str, tuple[Sketch,
 
 
 def _pending(x: Tensor) -> Node | None:
-    """Return the pending node a tensor waits for, None where it waits for nothing."""
+    """Return the pending node of a tensor, None if it is not pending."""
     node = x.value.whole if isinstance(x.value, Part) else x.value
     return node if isinstance(node, Node) and node.blob is None else None
 
 
 def _evaluated(x: Tensor) -> Item:
-    """Return what is to be said of a tensor that has its bytes."""
+    """Return the description of an evaluated tensor."""
     blob = x.blob
     name = labels_of([blob], names())[0].removeprefix("%0")
     lie = "packed" if blob.is_contiguous else "channels last" if blob.is_channels_last else "strided"
@@ -64,7 +64,7 @@ def _part(x: Tensor) -> Item:
 
 
 def _waiting(nodes: Sequence[Node], show: str, limits: Settings) -> tuple[str, Sketch]:
-    """Return the graph below pending nodes and how it will run: by the plan of its like, if it comes again."""
+    """Return the graph below pending nodes and how it will run: if a graph like it has a plan, by that."""
     again = found_again(nodes, DIRECT_BYTES) if nodes else None
     if again is not None:
         spell_out(again.trace.values)

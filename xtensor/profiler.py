@@ -12,7 +12,7 @@ from .base.profiling import KERNEL, LIBRARY, PREPARE, WAIT, Entry, observers
 
 __all__ = ["Entry", "profile"]
 
-# Letters of a table's last columns at most, and lines.
+# The most letters of a table's last columns, and the most lines.
 LETTERS, LINES = 60, 40
 
 
@@ -46,7 +46,7 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
     def __enter__(self) -> profile:
         if self._began:
             raise RuntimeError("profile: a profile must be entered once, got a second time")
-        self._closing = Closing()  # small calls too go where work is noted
+        self._closing = Closing()  # so that small calls also take the way on which work is noted
         observers.append(self._take)
         self._began = perf_counter()
         return self
@@ -96,10 +96,10 @@ class profile:  # noqa: N801 - reads as a verb at the call: `with xt.profile() a
         return page_of(self._repr_svg_(), str(self))
 
 
-# What is measured where a GPU computes.
+# The note on times where a GPU computes.
 _HOST_TIMES = "times of cuda and cupy are the host's, which launches work and goes on; waits have the rest"
 
-# Of each kind, what one entry and several are called.
+# For each kind, the words for one entry and for several.
 _KINDS = (
     (KERNEL, "a kernel", "runs of kernels"),
     (LIBRARY, "a library call", "library calls"),

@@ -47,8 +47,8 @@ def default_rng(seed: Any = None, *, device: DeviceLike = None) -> Generator:
 
 
 class _Again:
-    """Numbers that each call of a captured function draws anew. generator: NumPy's, whose state a call that fails later
-    puts back.
+    """Numbers that each call of a captured function draws anew. generator: NumPy's; a call that fails later restores
+    its state.
     """
 
     __slots__ = ("_draw", "generator")
@@ -261,7 +261,7 @@ class Generator:
         found = self._drawn(lambda: self.native.random(shape) < chance, _numeric(dtype, "bernoulli"))
         return _with_gradient(found, "bernoulli", (p,))
 
-    # ---- integers, and what is there already
+    # ---- integers, choices and permutations
 
     def integers(
         self, low: Any, high: Any = None, size: Size = None, dtype: Any = None, endpoint: bool = False
@@ -340,7 +340,7 @@ class Generator:
         return _with_gradient(found, name, parameters)
 
     def _drawn(self, draw: Callable[[], Any], dtype: DType | None = None, *, is_cast: bool = False) -> Any:
-        """Return numbers that are drawn now as a tensor of a dtype; is_cast: whether that is for us to make."""
+        """Return numbers that are drawn now as a tensor of a dtype; is_cast: whether the user asked for that dtype."""
 
         def native(found: Any) -> Native:
             a = np.asarray(found)
@@ -358,13 +358,13 @@ class Generator:
         return valued(face(capture.drawn(again, native(found), self.device)))
 
     def _keeps(self, found: Any) -> bool:
-        """Return whether what was drawn is returned as it is, as generators under NumPy's names do with one number of
-        Python's; the methods here return tensors, but for those.
+        """Return whether drawn numbers are returned as they are. Methods here return tensors, but generators under
+        NumPy's names return single Python numbers.
         """
         return False
 
 
-# How what is drawn of a location-scale family changes with each parameter (reparameterisation).
+# The derivatives of numbers drawn from a location-scale family by each parameter (reparameterisation).
 _SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
     "exponential": lambda drawn, scale: (drawn / scale,),
     **dict.fromkeys(
@@ -376,8 +376,8 @@ _SLOPES: dict[str, Callable[..., tuple[Any, ...]]] = {
 
 
 def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Tensor:
-    """Return what was drawn with the derivatives by its parameters, where these have gradients; where no derivative is
-    known, going back raises an error that says so.
+    """Return drawn numbers with their derivatives by parameters that have gradients; if no derivative is known, going
+    back raises an error that says so.
     """
     tensors = tuple([x for x in parameters if type(x) is Tensor])
     steps = steps_of(tensors) if active[0] and tensors else None
@@ -394,7 +394,7 @@ def _with_gradient(drawn: Tensor, name: str, parameters: tuple[Any, ...]) -> Ten
         fixed = [xt.positive(x) if type(x) is Tensor else x for x in parameters]
         slopes = [_finite(slope) for slope in _SLOPES[name](drawn, *fixed)]
     for x, value, slope in zip(parameters, fixed, slopes, strict=True):
-        if type(x) is Tensor and step_of(x) is not None:  # plus zero, which has the slope
+        if type(x) is Tensor and step_of(x) is not None:  # adds zero, with the derivative
             drawn = drawn + xt.astype(slope * (x - value), drawn.dtype)
     return drawn
 
@@ -405,7 +405,7 @@ def _finite(slope: Any) -> Any:
 
 
 def _plain(x: Any) -> Any:
-    """Return a parameter as NumPy takes it."""
+    """Return a parameter as a number or array for NumPy."""
     if isinstance(x, (int, float)):
         return x
     foreign = None if isinstance(x, Tensor) else foreign_array(x)

@@ -16,7 +16,7 @@ from .run.sketch import KERNEL as BOX
 # The look of each kind of entry, in the order of the legend.
 KINDS = {KERNEL: BOX, LIBRARY: GIVEN, PREPARE: BETWEEN, WAIT: HANDED}
 
-# In pixels: the width of the whole and the height of a row. Entries that are drawn at most, and marks on the axis.
+# In pixels: the width of the picture and the height of a row. The most entries that are drawn, and marks on the axis.
 WIDTH, ROW, ENTRIES, MARKS = 720, 40, 2000, 8
 
 
@@ -40,7 +40,7 @@ def svg_of(title: str, entries: Sequence[Entry], began: float, seconds: float) -
 
 
 def _bar(entry: Entry, x: float, width: float, y: float) -> str:
-    """Return an entry as a bar that says what it is, and more where the pointer rests on it."""
+    """Return an entry as a bar with its words, and with more of them in a tooltip."""
     fill, border, dashes = LOOKS[KINDS[entry.kind]]
     words, width = entry.words, max(width, 1.0)
     dashed = f' stroke-dasharray="{dashes}"' * bool(dashes)
@@ -55,7 +55,7 @@ def _bar(entry: Entry, x: float, width: float, y: float) -> str:
 
 
 def _axis(seconds: float, scale: float, top: float, bottom: float) -> Iterable[str]:
-    """Yield the ground, and marks at round times, in milliseconds."""
+    """Yield the background, and marks at round times, in milliseconds."""
     fill, border, _ = LOOKS[BETWEEN]
     yield f'<rect y="{top}" width="{WIDTH}" height="{bottom - top + LINE + PAD}" rx="4" fill="{fill}"/>'
     step = _round(seconds / MARKS) or 1.0
@@ -68,7 +68,7 @@ def _axis(seconds: float, scale: float, top: float, bottom: float) -> Iterable[s
 
 
 def _round(seconds: float) -> float:
-    """Return the next of 1, 2, 5, 10, ... times a power of ten."""
+    """Return a time rounded up to 1, 2, 5 or 10 times a power of ten."""
     if seconds <= 0:
         return 0.0
     power = 10.0 ** floor(log10(seconds))
@@ -76,7 +76,7 @@ def _round(seconds: float) -> float:
 
 
 def _legend(y: float) -> str:
-    """Return what the looks of bars mean."""
+    """Return the legend of the looks of bars."""
     x, parts = float(PAD), []
     for kind, look in KINDS.items():
         fill, border, dashes = LOOKS[look]

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from time import time
 
-# Bytes of a folder from which on the files that were used longest ago are removed, and what of them then stays.
+# The most bytes of a folder: beyond, the files used longest ago are removed, down to the second number's part of it.
 MOST_BYTES, STAYS = 256 << 20, 0.75
 
-# Saves of a process after which it looks again how much there is, and seconds in which a file counts as used once.
+# Saves of a process after which it checks the folder's size again, and seconds in which uses of a file count once.
 LOOK_AGAIN, DAY = 256, 86400.0
 
 _OURS = re.compile(r"[0-9a-f]{40}\.\w+")
@@ -22,10 +22,10 @@ _OURS = re.compile(r"[0-9a-f]{40}\.\w+")
 class Disk:
     """Compiled objects as files `<name><suffix>`: 32 bytes of SHA-256 of the name and the rest, then the object.
 
-    Files are executed, so the folder belongs to the user alone, and one that others may write to is not used. They
-    are written aside and renamed, so that no reader sees half a file; whatever does not match its seal is ignored, a
-    file under another's name too. Of more than MOST_BYTES those used longest ago go. All failures of the disk are
-    silent: it is only a cache.
+    Files are executed, so the folder must belong to the user, and one that others may write to is not used. Files are
+    written under another name and renamed, so that no reader sees half a file; a file that does not match its seal is
+    ignored, also one under another's name. Of more than MOST_BYTES, files used longest ago are removed. All failures of
+    the disk are silent: it is only a cache.
     """
 
     def __init__(self, suffix: str) -> None:
@@ -33,7 +33,7 @@ class Disk:
         self._saves: dict[Path, int] = {}
 
     def folder(self, given: str | None) -> Path | None:
-        """Return the folder of a setting, made if need be; None where there shall be none or it cannot be trusted."""
+        """Return the folder of a setting, created if needed; None if there shall be none or it cannot be trusted."""
         if given == "":
             return None
         try:
@@ -78,7 +78,7 @@ class Disk:
                     os.unlink(aside)
 
     def _sweep(self, folder: Path) -> None:
-        """Remove, at the first save in a folder and every so many, what is too old or too much there."""
+        """Remove files that are too old or too many, at the first save in a folder and every LOOK_AGAIN saves."""
         saves = self._saves.get(folder, 0)
         self._saves[folder] = saves + 1
         if saves % LOOK_AGAIN == 0:
@@ -97,7 +97,7 @@ def _seal(name: str, compiled: bytes) -> bytes:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left half written an hour ago and more, and of too many bytes the oldest files."""
+    """Remove files that killed processes left half written over an hour ago, and the oldest if there are too many."""
     found = []
     for file in folder.iterdir():
         with suppress(OSError):  # another process removes files too

@@ -1,6 +1,6 @@
-"""What a row's formula is written in: one element, with Python's operators and the scalar primitives.
+"""Elements, in which the formulas of a table's rows are written, with Python's operators and the scalar primitives.
 
-A formula such as `lambda a, b: maximum(a, b) + log1p(exp(-abs(a - b)))` runs on any machine: a machine is a
+A formula such as `lambda a, b: maximum(a, b) + log1p(exp(-absolute(a - b)))` runs on any machine: a machine is a
 function from a primitive's name to something that computes it. NumPy's arrays are one machine, generated code
 is another; a row never names one.
 """
@@ -95,14 +95,14 @@ def evaluate(formula: Callable[..., Any], machine: Machine, *values: Any) -> Any
 
 
 class _Place(NamedTuple):
-    """Stands for a value of a formula that is traced: the operands', then those of its steps in order."""
+    """A placeholder for a value of a formula that is traced; numbers are of operands, then of steps in order."""
 
     number: int
 
 
 def traced(formula: Callable[..., Any], operands: int, machine: Machine) -> Callable[..., Any]:
-    """Return a function that computes a formula of so many operands on one machine: it calls the same functions, which
-    are found once, and lets go of each value after its last use.
+    """Return a function that computes a formula of so many operands on one machine: it calls the same primitives, which
+    are looked up once, and drops each value after its last use.
     """
     steps: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
@@ -139,7 +139,7 @@ def traced(formula: Callable[..., Any], operands: int, machine: Machine) -> Call
 
 
 def absolute(x: Any) -> Element:
-    """The absolute value; rows cannot say abs(), which is a row's own name."""
+    """The absolute value; rows cannot call abs(), which is the name of a row itself."""
     return primitive("abs", x)
 
 

@@ -77,7 +77,7 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: An
     if options or not (operands and isinstance(operands[0], str)):
         return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
-    if len(arrays) <= 2 and out is None and not thin_closed[0]:  # NumPy's own loop over all of more is no way to do it
+    if len(arrays) <= 2 and out is None and not thin_closed[0]:  # with more arrays, NumPy's single loop is too slow
         with suppress(*LONG_WAY):
             return made_at_once(numpy.einsum, operands, {})
     return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
@@ -87,14 +87,14 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: An
 
 
 def _from_full(full: int, mode: str, shorter: int, longer: int) -> slice:
-    """Return the part of a whole convolution that a mode stands for."""
+    """Return the part of a full convolution that a mode selects."""
     if mode == "full":
         return slice(0, full)
     return slice(shorter - 1, longer) if mode == "valid" else slice((shorter - 1) // 2, (shorter - 1) // 2 + longer)
 
 
 def _whole(g: Tensor, mode: str, m: int, n: int) -> Tensor:
-    """Return the cotangent of a whole convolution, of which a part was the result."""
+    """Return the cotangent of a full convolution from that of the part that a mode selects."""
     part = _from_full(m + n - 1, mode, min(m, n), max(m, n))
     ends = part.start, m + n - 1 - part.stop
     return xt.concat([xt.zeros((ends[0],), dtype=g.dtype), g, xt.zeros((ends[1],), dtype=g.dtype)])
@@ -119,7 +119,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Tensor:
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Tensor:
     a, v = as_arrays("correlate", a, v)
-    if mode == "same" and a.size < v.size:  # of which the middle is counted from the other end
+    if mode == "same" and a.size < v.size:  # NumPy exchanges them, and counts the middle from the other end
         return conjugate(xt.flip(correlate(v, a, mode)))
     return convolve(a, conjugate(xt.flip(v)), mode)
 
@@ -136,7 +136,7 @@ def polyval(p: Any, x: Any) -> Tensor:
 
 
 def _aligned(a1: Any, a2: Any) -> tuple[Tensor, Tensor]:
-    """Return coefficients of two polynomials, as many of each."""
+    """Return the coefficients of two polynomials, padded with zeros to the same number."""
     a1, a2 = (x if x.ndim else xt.reshape(x, (1,)) for x in as_arrays("poly", a1, a2))
     count = max(a1.size, a2.size)
     first, second = (xt.concat([xt.zeros((count - x.size,), dtype=x.dtype), x]) for x in (a1, a2))
@@ -158,7 +158,7 @@ def polymul(a1: Any, a2: Any) -> Tensor:
 
 
 def _trimmed(p: Any) -> Tensor:
-    """Return coefficients without the zeros before the first that is none."""
+    """Return coefficients without leading zeros."""
     x = as_array(p, "polymul").ravel()
     there = xt.nonzero(x)[0]
     return x[int(there[0]) :] if there.size else x[-1:]
@@ -197,7 +197,7 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
     for weight in weights:
         column = xt.expand_dims(weight, axis=1)
         columns, values = columns * column, values * (column if values.ndim > 1 else weight)
-    scale = xt.sqrt(xt.sum(columns * columns, axis=0)).detach()  # of which the result is independent
+    scale = xt.sqrt(xt.sum(columns * columns, axis=0)).detach()  # the result does not depend on it
     rtol = places.size * float(numpy.finfo(places.dtype).eps) if rcond is None else rcond
     same = xt.linalg.pinv(columns / scale, rtol=rtol) @ values
     return with_slope(found, same / (xt.expand_dims(scale, axis=1) if same.ndim > 1 else scale))
@@ -249,7 +249,7 @@ def clip(
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
     if x.dtype.kind in "iu" and all(one is None or type(one) is int for one in (lower, upper)):
-        return give("clip", xt.clip(x, lower, upper), out)  # which takes integers that the dtype does not hold
+        return give("clip", xt.clip(x, lower, upper), out)  # takes integers beyond the dtype's range, too
     if lower is not None:
         x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)
     if upper is not None:

@@ -1,4 +1,4 @@
-"""What NumPy's names have in common: operands as tensors, results under `out=`, and elements left out by `where=`."""
+"""Helpers of all of NumPy's functions: operands as tensors, results under `out=`, and elements left out by `where=`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
 from ..tensor.operands import chosen_device, refuse_stranger
 
-# How xtensor's own functions spell what NumPy calls otherwise.
+# The names in xtensor of functions that have other names in NumPy.
 SPELLED = {
     "absolute": "abs",
     "arccos": "acos",
@@ -53,8 +53,8 @@ def answers_itself(x: Any) -> bool:
 
 
 def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """Return what NumPy's function returns for an operand that answers itself: a Series, for instance, or arrays, which
-    become tensors. What that depends on cannot be seen, so a function that does this is not captured.
+    """Return the result of NumPy's function for an operand that answers itself: a Series, for instance, or arrays,
+    which become tensors. It may depend on anything, so a function that does this is not captured.
     """
     refuse_capture(native.__name__)
     return _as_tensors(native(*args, **given))

@@ -22,9 +22,7 @@ from .thin import LONG_WAY, made_at_once
 
 
 def _made(name: str, function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, device: Any) -> Tensor:
-    """Return a new array whose axes lie in memory in the order asked for: a letter, or the axes, the longest steps
-    first.
-    """
+    """Return a new array whose axes have a memory order: a letter, or the axes from the largest stride down."""
     if order == "C" and (type(shape) is int or type(shape) is tuple):
         return function(shape, dtype=dtype, device=device)
     lengths = as_shape(shape, name)
@@ -39,7 +37,7 @@ def _made(name: str, function: Callable[..., Tensor], shape: Any, order: Any, dt
 
 
 def _as_order(function: str, x: Tensor, order: str | None) -> Tensor:
-    """Return an array whose axes lie in memory in an order; itself where they do already."""
+    """Return an array with a memory order; the array itself if it already has that."""
     order = memory_order("K" if order is None else order, function, "AK")
     if order == "F" and x.ndim > 1:
         turned = tuple(range(x.ndim))[::-1]
@@ -77,7 +75,7 @@ def full(
 
 
 def _like(function: str, a: Any, dtype: Any, shape: Any, order: str) -> tuple[Any, ...]:
-    """Return shape, dtype and order of an array like another."""
+    """Return the shape, dtype and memory order of a new array like another."""
     x = as_array(a, function)
     lie: Any = memory_order(order, function, "AK")
     shape = x.shape if shape is None else as_shape(shape, function)
@@ -148,8 +146,8 @@ def array(
 
 
 def _is_short(x: Any) -> bool:
-    """Return whether this is a list of up to 16 elements with a tensor among them, or of such lists: a matrix of values
-    that were computed, as rotations are written.
+    """Return whether this is a list of up to 16 elements with a tensor among them, or of such lists: a matrix of
+    computed values, such as a rotation.
     """
     if type(x) is not list or len(x) > 16:
         return False
@@ -335,7 +333,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
 
 
 class _Grid:
-    """What np.mgrid and np.ogrid are: coordinates by slices, of which an imaginary step counts the points."""
+    """The type of np.mgrid and np.ogrid: coordinates by slices, in which an imaginary step is a number of points."""
 
     def __init__(self, sparse: bool) -> None:
         self._sparse = sparse
@@ -351,7 +349,7 @@ class _Grid:
 
 
 def _points(one: slice) -> Tensor:
-    """Return the numbers that a slice stands for."""
+    """Return the numbers of a slice."""
     start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
     if isinstance(step, complex):
         return linspace(float(start), float(one.stop), int(abs(step)))
@@ -362,9 +360,9 @@ mgrid, ogrid = _Grid(sparse=False), _Grid(sparse=True)
 
 
 class _Joiner:
-    """What np.r_ and np.c_ are: arrays, numbers and slices in brackets, joined along an axis.
+    """The type of np.r_ and np.c_: arrays, numbers and slices in brackets, joined along an axis.
 
-    A string before them that is no number of axes, as "r", stands for a matrix, which is refused.
+    They may begin with a string of integers; "r" or "c", which asks for a matrix, is refused.
     """
 
     def __init__(self, axis: int, ndmin: int, place: int) -> None:
@@ -385,7 +383,7 @@ class _Joiner:
 
 
 def _led(x: Tensor, ndmin: int, place: int) -> Tensor:
-    """Return a part with as many axes as are asked for, its own beginning at a place."""
+    """Return a part with at least `ndmin` axes, of which its own begin at a place."""
     missing = ndmin - x.ndim
     if missing <= 0:
         return x

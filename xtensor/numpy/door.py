@@ -1,8 +1,8 @@
 """The door to the library: every function of NumPy that is not written here is called on the tensors' own arrays.
 
 On another device, it is the function of that name in the device's library. Arguments that a function writes to pass the
-write barrier, results that share memory with an operand share its owner, and a gradient on its way back raises an error
-that names what has no derivative.
+write barrier, results that share memory with an operand share its owner, and a gradient that comes back to such a call
+raises an error that names the function.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ STEADY = frozenset(
 )
 
 
-# Those that make an array of numbers alone.
+# Functions that make an array from numbers alone.
 MADE = frozenset(("bartlett", "blackman", "geomspace", "hamming", "hanning", "kaiser"))
 
-# The methods of universal functions of which the same is true.
+# The methods of universal functions that may be called as steps, too.
 _STEADY_METHODS = frozenset(("accumulate", "reduce", "reduceat"))
 
 
 def _is_steady(name: str) -> bool:
-    """Return whether a captured function may call a function of NumPy's as a step."""
+    """Return whether a captured function may call a NumPy function as a step."""
     inner, _, last = name.rpartition(".")
     name = inner if last in _STEADY_METHODS else name
     return name in STEADY or name in MADE or isinstance(found_in(numpy, name), numpy.ufunc)
@@ -92,7 +92,7 @@ class Passage:
             native = self._to_write(x) if written else native_of(x)
             self.operands.append((x, native))
             return native
-        if written and type(x) is list:  # whose places are written, as by random.shuffle
+        if written and type(x) is list:  # the list itself is written, as by random.shuffle
             return x
         if type(x) in (list, tuple):
             return type(x)([self.there(one, written=written) for one in x])
@@ -126,7 +126,7 @@ class Passage:
                 return face(TBlob.of(x.owner, native, device))
         found = from_native(native, device)
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None
-        if steps is not None:  # no rule was found on the way here: going back says so
+        if steps is not None:  # there is no rule for this function: going back raises that
             remember(Rule(self.name, {}), (("x", None),) * len(steps), steps, found)
         return valued(found) if isinstance(result, numpy.generic) else found
 
@@ -150,7 +150,7 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
         must = "be a tensor, as what is written has a gradient, which would be lost"
         raise RuntimeError(expected(name, "the target", must, "an array of NumPy's"))
     device = common_device(name, tensors)
-    backend = device.backend if tensors else CPU  # what is made of numbers alone is taken to the default device
+    backend = device.backend if tensors else CPU  # results from numbers alone are moved to the default device
     found = function or found_in(backend.library, name)
     if found is None or (function is not None and backend is not CPU):
         raise NotImplementedError(f"{name}: {device} has no function of this name")
@@ -162,8 +162,8 @@ def through(name: str, function: Callable[..., Any] | None, args: tuple[Any, ...
 
 
 def _note_written(name: str, target: Tensor, others: list[Tensor]) -> None:
-    """Take down that a target holds what a function has made of others: going back from there to what has a gradient
-    says that no rule is known.
+    """Record that a target holds a function's result of other tensors: if a gradient goes back from there to these,
+    that raises that no rule is known.
     """
     steps = [step for step in steps_of(others) or () if step is not None]
     if steps and target.dtype.kind in "fc":
@@ -172,10 +172,10 @@ def _note_written(name: str, target: Tensor, others: list[Tensor]) -> None:
 
 
 def _step(name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Callable[[], Any] | None:
-    """Return a call as a step of the function that is being captured, or what it makes of numbers alone as a constant;
-    None where it is neither.
+    """Return a call as a step of the function that is being captured, or its result from numbers alone as a constant;
+    None if it is neither.
 
-    Arrays of NumPy's may hold something else in another call; of several results the gradient would be lost.
+    NumPy arrays among the arguments may hold other values in another call; with several results gradients are lost.
     """
     if given.get("out") is not None or not _is_steady(name):
         return None
@@ -212,7 +212,7 @@ def _written_step(
 
 
 class _Place(int):
-    """Where an argument has a tensor: its number among all of the call."""
+    """A placeholder for a tensor in an argument: its number among all tensors of the call."""
 
 
 def _emptied(x: Any, tensors: list[Tensor]) -> Any:
@@ -228,18 +228,18 @@ def _emptied(x: Any, tensors: list[Tensor]) -> Any:
 
 
 class _ArrayError(Exception):
-    """An argument holds an array of NumPy's."""
+    """Raised if an argument holds a NumPy array."""
 
 
 def _put(x: Any, natives: tuple[Native, ...]) -> Any:
-    """Return arguments with arrays in their places."""
+    """Return arguments with arrays in place of the placeholders."""
     if type(x) is _Place:
         return natives[x]
     return type(x)([_put(one, natives) for one in x]) if isinstance(x, (list, tuple)) else x
 
 
 def _filled(function: Callable[..., Any], args: Any, given: dict[str, Any], *natives: Native) -> Any:
-    """Call a function with arrays in their places."""
+    """Call a function with arrays in place of the placeholders."""
     return function(*_put(args, natives), **{key: _put(x, natives) for key, x in given.items()})
 
 
@@ -263,7 +263,7 @@ def door(name: str) -> Callable[..., Any]:
     return call if name in WRITES else at_once(call, theirs)
 
 
-# What NumPy draws where one number is asked for, and arguments that no tensor is among.
+# The types of single random numbers from NumPy, and of arguments that are no tensors.
 NUMBERS = frozenset((bool, int, float))
 
 

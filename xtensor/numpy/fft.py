@@ -29,7 +29,7 @@ def _one(name: str) -> Callable[..., Tensor]:
 
 
 def _several(name: str, axes_of_2: tuple[int, ...] | None = None) -> Callable[..., Tensor]:
-    """Return a transform along several axes, of the last two if not told otherwise where it is one of those."""
+    """Return a transform along several axes; axes_of_2: the default axes of those with 2 in their name."""
 
     def call(a: Any, s: Any = None, axes: Any = axes_of_2, norm: Any = None, out: Any = None) -> Tensor:
         function = getattr(xt.fft, name)
@@ -40,7 +40,7 @@ def _several(name: str, axes_of_2: tuple[int, ...] | None = None) -> Callable[..
 
 
 def _operand(name: str, a: Any) -> Tensor:
-    """Return an array as a transform takes it: of complex numbers where the standard asks for these."""
+    """Return the operand of a transform, as complex numbers if the standard requires these."""
     x = numbers(a, name)
     real = name in ("rfft", "rfftn", "ihfft")
     if x.dtype.kind == "c" or real:

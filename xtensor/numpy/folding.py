@@ -98,7 +98,7 @@ def _computed_as(x: Tensor, dtype: Any) -> Tensor:
 
 
 def _count(x: Tensor, where: Any, axis: Any, keepdims: bool) -> Tensor:
-    """Return how many elements are left along axes, in the dtype of their sum."""
+    """Return how many elements `where` leaves along axes, in the real dtype of x."""
     counted = xt.broadcast_to(as_condition(where), x.shape)
     return xt.astype(xt.count_nonzero(counted, axis=axis, keepdims=keepdims), real_of(x.dtype))
 
@@ -174,13 +174,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def _check_no_zero(total: Any) -> None:
-    """Raise ValueError where a sum of weights is zero: the call is a plain one then, which raises what NumPy does."""
+    """Raise ValueError if a sum of weights is zero: the call is a plain one then, which raises NumPy's error."""
     if not total.all():
         raise ValueError("Weights sum to zero, can't be normalized")
 
 
 def _spread_weights(x: Tensor, weights: Tensor, axis: Any) -> Tensor:
-    """Return weights, which may be those of some axes alone, of an array's own shape."""
+    """Return weights in an array's shape; they may be given for some of its axes only."""
     if weights.shape == x.shape:
         return weights
     if axis is None:
@@ -223,11 +223,11 @@ def cumulative_prod(
     return give("cumulative_prod", xt.cumulative_prod(x, axis=axis, dtype=dtype, include_initial=include_initial), out)
 
 
-# ---- those that skip NaNs
+# ---- folds that skip NaNs
 
 
 def _without_nans(a: Any, value: float) -> tuple[Tensor, Any]:
-    """Return an array with a number in the place of NaNs, and where there are none; True where none can be."""
+    """Return an array with a number in place of NaNs, and a mask of the others; True if the dtype has no NaNs."""
     x = as_array(a)
     if x.dtype.kind not in "fc":
         return x, True
@@ -272,7 +272,7 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = No
 
 
 def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any) -> Tensor:
-    """Return the largest or smallest number that is none of the NaNs; NaN where there is no other."""
+    """Return the largest or smallest number that is not NaN; NaN if there is none."""
     worst = -numpy.inf if name == "max" else numpy.inf
     x, there = _without_nans(a, worst)
     result = folded(name, x, axis, None, keepdims, initial, where)

@@ -1,4 +1,4 @@
-"""numpy.linalg over tensors: the standard's functions where they do what is asked, the library's for the rest."""
+"""numpy.linalg over tensors: the standard's functions as far as they go, and the library's for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of NumPy's names are what: written here, NumPy's own objects, left out, or, all others, the library's.
+"""The kinds of NumPy's names: written here, NumPy's own objects, left out, or, for all others, the library's.
 
 This is the one place that says so; the table in the docs and the tests are made from it.
 """
@@ -24,7 +24,7 @@ from .views import ndarray, ndenumerate
 
 NATIVE, COMPOSED, LIBRARY, OWN = "native and fused", "composed", "through the library", "NumPy's own"
 
-# What has no place over tensors, and why.
+# Names that are left out, and why.
 LEFT_OUT = {
     "memmap": "a file is mapped by numpy.memmap, whose arrays xt.asarray takes",
     **dict.fromkeys(("matrix", "asmatrix", "bmat"), "matrices multiply by *, which tensors do not"),
@@ -67,7 +67,7 @@ SAME = frozenset(
     )
 )
 
-# Names of NumPy's that are other names of the same function.
+# NumPy's names that are other names of the same function.
 ALIASES = {"amax": "max", "amin": "min", "around": "round", "concat": "concatenate", "row_stack": "vstack"}
 
 _WRITTEN = (algebra, creation, folding, selecting, shaping, statistics)
@@ -86,16 +86,16 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
     return found
 
 
-# Up to how many bytes functions are NumPy's that generated code computes faster, and those that are two passes here.
+# The most bytes for which NumPy's functions are called that generated code does faster, or that take two passes here.
 _MOST: dict[str, int] = {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
 _COMPUTED = ("allclose", "angle", "choose", "cross", "isclose", "kron", "norm", "select", "sinc")
 _PRODUCTS = ("dot", "inner", "matrix_power", "multi_dot", "tensordot", "vdot", "vecdot")
-_BY_ROWS = ("nanpercentile", "nanquantile", "trim_zeros")  # which NumPy takes one by one
+_BY_ROWS = ("nanpercentile", "nanquantile", "trim_zeros")  # NumPy goes through rows one by one
 _MOST.update(dict.fromkeys((*_COMPUTED, *_PRODUCTS, *_BY_ROWS), COMPOSED_BELOW))
 
 
-# Functions that return views, numbers, or what was given, those that make arrays of no others, those that write, those
-# that keep equal elements in their order, as NumPy's may not, and those that tensors have as methods in machine code.
+# Functions that return views, numbers, or an argument itself, that make arrays without others, that write, that keep
+# equal elements in their order, as NumPy's may not, and that tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
         *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
@@ -118,7 +118,7 @@ def is_thin(name: str, ours: Any, theirs: Any) -> bool:
 
 
 def written() -> dict[str, Any]:
-    """Return what is defined here, by NumPy's names."""
+    """Return the objects that are defined here, by NumPy's names."""
     found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc}
     for module in _WRITTEN:
         found |= functions(module, numpy)
@@ -135,13 +135,13 @@ def library(name: str) -> ModuleType:
     """Return one of the modules inside this package."""
     module = import_module(f".{name}", __package__)
     found = functions(module, getattr(numpy, name))
-    if name != "random":  # whose functions return generators of this library
+    if name != "random":  # its functions must return generators of this library
         vars(module).update(found)
     return module
 
 
 def found(path: str) -> Any:
-    """Return what stands for a name of NumPy's that is not defined here, such as "exp" or "linalg.lstsq".
+    """Return the object for one of NumPy's names that is not defined here, such as "exp" or "linalg.lstsq".
 
     Raises AttributeError for names that are left out, that NumPy has removed, or that it never had.
     """
@@ -183,7 +183,7 @@ def _written_in(path: str) -> set[str]:
 
 def groups() -> dict[str, str]:
     """Return the column of every public name of NumPy's main namespace, linalg, fft and random."""
-    # Not `dir`: other packages put names of their own into NumPy.
+    # Not `dir`: other packages add names to NumPy.
     paths = [name for name in numpy.__all__ if name[0] != "_" and name not in LIBRARIES]
     for one in LIBRARIES:
         paths += [f"{one}.{name}" for name in getattr(numpy, one).__all__ if name[0] != "_"]

@@ -1,4 +1,4 @@
-"""NumPy's protocols: what NumPy's own functions do when they are called with tensors.
+"""NumPy's protocols, which handle calls of NumPy's own functions with tensors.
 
 The calls stay in this library: they run the function of that name here, or the library's through the door. With
 `xt.options(numpy="convert")` tensors become NumPy arrays first, as they do for code that only knows `__array__`.
@@ -23,10 +23,10 @@ from .common import answers_itself
 from .door import found_in, through
 from .views import sliding_window_view
 
-# What stands beside tensors without a say of its own.
+# The types of operands beside tensors that do not answer calls themselves.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 
-# The functions here that NumPy's universal functions have come to, and operands of which nothing need be asked.
+# Our functions for NumPy's universal functions, once they were called, and types of operands that need no checks.
 _ours: dict[Any, Any] = {}
 _QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
 
@@ -40,7 +40,7 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
 
 
 def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """Answer one that was not called before, or not on arrays and numbers alone."""
+    """Answer a call of a function that was not called before, or of other operands than arrays and numbers."""
     outs = given.get("out", ())
     if any(answers_itself(x) for x in (*inputs, *outs)):
         return NotImplemented
@@ -62,12 +62,12 @@ def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str
 
 
 def _items(inputs: tuple[Any, ...]) -> list[Any]:
-    """Return operands with scalars in the place of arrays without axes, as which those of NumPy's come to a tensor."""
+    """Return operands with scalars in place of arrays without axes, as NumPy passes its scalars as such arrays."""
     return [x[()] if type(x) is numpy.ndarray and not x.ndim else x for x in inputs]
 
 
 def _is_special(ufunc: Any) -> bool:
-    """Return whether a universal function is one of SciPy's special functions, which are here with gradients."""
+    """Return whether a universal function is one of SciPy's special functions, which have gradients here."""
     theirs = getattr(sys.modules.get("scipy.special"), ufunc.__name__, None)
     return getattr(theirs, "__wrapped__", theirs) is ufunc
 
@@ -82,18 +82,18 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
     ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
     if path == "lib.stride_tricks.sliding_window_view":
         return sliding_window_view(*args, **given)
-    if ours is None or ours is function:  # no name of this library's, or one of NumPy's own `lib`
+    if ours is None or ours is function:  # this library has no such name, or it is one of NumPy's own `lib`
         return through(function.__name__, function, args, given)
     return ours(*args, **given)
 
 
 def _converts(outs: Any) -> bool:
-    """Return whether tensors are to become arrays: by the option, or as the result goes into one."""
+    """Return whether tensors are to be converted to arrays: by the option, or because the result is written to one."""
     return settings().numpy == "convert" or any(isinstance(x, numpy.ndarray) for x in outs)
 
 
 def _array(x: Any) -> Any:
-    """Return an argument with arrays in the place of its tensors."""
+    """Return an argument with arrays in place of its tensors."""
     if isinstance(x, Tensor):
         return numpy.asarray(x)
     return type(x)(map(_array, x)) if type(x) in (list, tuple) else x

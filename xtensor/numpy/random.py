@@ -64,7 +64,7 @@ class Generator(_Generator):
 
 
 def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: Any) -> Tensor:
-    """Return numbers that are drawn, written into `out` where there is one, which then tells how many."""
+    """Return numbers that are drawn, written into `out` if it is given; then it may determine the size."""
     if out is None:
         return draw(size, dtype)
     if isinstance(out, Tensor) and out.dtype != numpy.dtype(numpy.float64 if dtype is None else dtype):
@@ -84,7 +84,7 @@ class RandomState:
 
 
 def _method(self: Any, name: str) -> Any:
-    """Return a method of the generator behind an object, whose arrays are tensors."""
+    """Return a method of the generator behind an object, as a function whose arrays are tensors."""
     if name.startswith("__") or name == "native":
         raise AttributeError(name)
     found = getattr(self.native, name)
@@ -95,7 +95,7 @@ def _method(self: Any, name: str) -> Any:
 
 
 def _at_once(name: str) -> Any:
-    """Return a method of generators whose one number is NumPy's own."""
+    """Return a method of generators that takes a single number directly from NumPy's method."""
     ours = getattr(Generator, name)
 
     @wraps(ours)
@@ -109,7 +109,7 @@ def _at_once(name: str) -> Any:
 
 
 def _draw_at_once() -> None:
-    """Give generators those methods for all distributions of NumPy's."""
+    """Give generators such methods for all of NumPy's distributions."""
     for name in vars(_Generator):
         if (
             callable(getattr(numpy.random.Generator, name, None))
@@ -123,5 +123,5 @@ _draw_at_once()
 
 
 def default_rng(seed: Any = None) -> Generator:
-    """Return a Generator over NumPy's stream for that seed."""
+    """Return a Generator over NumPy's stream for a seed."""
     return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(seed))

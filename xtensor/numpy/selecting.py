@@ -1,4 +1,4 @@
-"""Elements chosen by places and conditions, functions applied along axes, and sets, under NumPy's signatures."""
+"""Elements chosen by indices and conditions, functions applied along axes, and sets, under NumPy's signatures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     return xt.where(as_condition(condition), *map(_wrapped, given, given[::-1]))
 
 
-# What xt.where takes as it is.
+# The types of operands that xt.where takes as they are.
 _ARRAYS = Tensor, numpy.ndarray, numpy.generic
 _OPERANDS = (*_ARRAYS, bool, int, float, complex)
 
 
 def _wrapped(x: Any, other: Any) -> Any:
-    """Return an operand of `where`; of Python's integers those bits that the dtype of the other one has, as NumPy."""
+    """Return an operand of `where`; a Python integer is wrapped to the other operand's integer dtype, as in NumPy."""
     if type(x) is not int or not isinstance(other, _ARRAYS) or other.dtype.kind not in "iu":
         return x
     if not -(1 << 63) <= x < 1 << 64:
@@ -104,7 +104,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
         if all(numbers)
         else [one if number else array for one, number, array in zip(choices, numbers, options, strict=True)]
     )
-    dtype = xt.result_type(*beside)  # numbers have that of the arrays beside them
+    dtype = xt.result_type(*beside)  # Python numbers take on the dtype of arrays
     return give("choose", xt.astype(xt.broadcast_arrays(result, which)[0], dtype), out)
 
 
@@ -166,9 +166,9 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Te
 
 def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     if not isinstance(dst, Tensor):
-        through("copyto", None, (dst, src, casting, where), {})  # into an array of NumPy's
+        through("copyto", None, (dst, src, casting, where), {})  # into a NumPy array
         return
-    weak = type(src) is int and dst.dtype.kind in "iu"  # refused where it does not fit
+    weak = type(src) is int and dst.dtype.kind in "iu"  # refused if it does not fit
     source = xt.asarray(src, dtype=dst.dtype) if weak else as_array(src, "copyto")
     if not numpy.can_cast(source.dtype, dst.dtype, casting):
         raise TypeError(expected("copyto", "src", f"be cast to {dst.dtype} by casting={casting!r}", source.dtype))
@@ -189,7 +189,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         places = places.clip(0, a.size - 1)
     elif places.size and not (-a.size <= places.min() and places.max() < a.size):
         raise IndexError(expected("put", "ind", f"lie within {a.size} elements", "others"))
-    last = dict(zip((places % a.size).tolist(), range(places.size), strict=True))  # of those that come twice
+    last = dict(zip((places % a.size).tolist(), range(places.size), strict=True))  # the last one of each place counts
     if last:
         a[numpy.unravel_index([*last], a.shape)] = _again(v, numpy.asarray([*last.values()]), a)
 
@@ -227,12 +227,12 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
 
 
 def _is_on_tape(target: Any, values: Any) -> bool:
-    """Return whether a write is to be taken down for gradients."""
+    """Return whether a write must be recorded for gradients."""
     return isinstance(target, Tensor) and has_gradient(target, *[x for x in (values,) if isinstance(x, Tensor)])
 
 
 def _again(values: Any, places: numpy.ndarray[Any, Any], like: Tensor) -> Tensor:
-    """Return those of some values that stand at places, where they are repeated as often as it takes."""
+    """Return the values at some places of the values repeated as often as needed."""
     flat = as_array(values, "values", like.device).ravel()
     if not flat.size:
         raise ValueError(expected("place", "vals", "not be empty", "no values"))
@@ -409,7 +409,7 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
     return xt.sort(alone)
 
 
-# ---- questions about elements, of which NumPy has a function each
+# ---- questions about elements
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Tensor:
@@ -440,7 +440,7 @@ def _same(a1: Tensor, a2: Tensor, equal_nan: bool) -> Tensor:
 def array_equiv(a1: Any, a2: Any) -> bool:
     try:
         return bool(xt.all(as_array(a1) == as_array(a2)))
-    except ValueError:  # they do not broadcast
+    except ValueError:  # the shapes do not broadcast
         return False
 
 

@@ -51,7 +51,7 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 
 
 def _is_turned(x: Tensor) -> bool:
-    """Return whether elements follow each other in Fortran's order, and not in C's."""
+    """Return whether elements are contiguous in Fortran's order, and not in C's."""
     return x.ndim > 1 and not x.is_contiguous and _turned(x).is_contiguous
 
 
@@ -134,14 +134,14 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Tensor:
 
 
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
-    """Return the operands in one shape; those of objects and text, which tensors cannot hold, as NumPy arrays."""
+    """Return the operands in one shape; those of objects or text, which tensors cannot hold, as NumPy arrays."""
     arrays = [_or_objects(x) for x in args]
     shape = numpy.broadcast_shapes(*[x.shape for x in arrays])
     return tuple([(xt if isinstance(x, Tensor) else numpy).broadcast_to(x, shape) for x in arrays])
 
 
 def _or_objects(x: Any) -> Any:
-    """Return an operand as a tensor, or as an array of NumPy's where it is made of objects or text."""
+    """Return an operand as a tensor, or as a NumPy array if it holds objects or text."""
     try:
         return as_array(x, "broadcast_arrays")
     except TypeError:
@@ -209,7 +209,7 @@ _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
 def _check_sort(function: str, kind: Any, order: Any) -> None:
-    """Raise ValueError for an unknown kind of sorting, of which NumPy reads the first letter, and for fields."""
+    """Raise ValueError for an unknown kind of sorting (only its first letter counts), and for an order of fields."""
     if kind is not None and (not isinstance(kind, str) or kind[:1].lower() not in {one[0] for one in _KINDS}):
         raise ValueError(expected(function, "kind", one_of(_KINDS), kind))
     if order is not None:
@@ -369,7 +369,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
 
 
 def _is_plain(obj: Any, *operands: Tensor) -> bool:
-    """Return whether the library can insert or delete at places: on the CPU, where no gradient goes through it."""
+    """Return whether the library can insert or delete at places: on the CPU, without gradients."""
     with_gradient = active[0] and steps_of(operands) is not None
     return not isinstance(obj, Tensor) and all(x.device == "cpu" for x in operands) and not with_gradient
 
@@ -403,7 +403,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tenso
 
 
 def _is_number(sections: Any) -> bool:
-    """Return whether parts are counted, by a number that need not be an integer, or else told by their ends."""
+    """Return whether sections are given by their number, which need not be an integer, rather than by their ends."""
     return not isinstance(sections, (list, tuple)) and not numpy.ndim(sections)
 
 
@@ -439,7 +439,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
 # ---- padding
 
 
-# What the modes that repeat elements are called in xtensor.nn.
+# The names in xtensor.nn of modes that repeat elements.
 _REPEATING = {"edge": "replicate", "wrap": "circular", "reflect": "reflect", "symmetric": "symmetric"}
 
 
@@ -455,7 +455,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> T
 
 
 def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:
-    """Return what is given for the two ends of each axis, or of all alike."""
+    """Return pairs of values for the two ends of each axis, given for each or for all of them."""
     if isinstance(given, dict):
         return [_pairs(given.get(a, given.get(a - count, 0)), 1)[0] for a in range(count)]
     found: list[tuple[Any, Any]] = numpy.broadcast_to(numpy.asarray(given), (count, 2)).tolist()
@@ -463,7 +463,7 @@ def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:
 
 
 def _padded_by(x: Tensor, widths: Sequence[tuple[int, int]], values: Sequence[tuple[Any, Any]]) -> Tensor:
-    """Return an array with numbers put before and after it along each axis."""
+    """Return an array padded with constants before and after it along each axis."""
     every = {str(value) for pair in values for value in pair}
     if len(every) == 1:
         return padded(x, tuple(widths), "zeros", values[0][0])

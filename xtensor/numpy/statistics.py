@@ -25,7 +25,7 @@ from .selecting import searchsorted
 
 
 def _in_rows(x: Tensor, axis: Any, function: str) -> tuple[Tensor, tuple[int, ...]]:
-    """Return an array with the axes that are reduced as one, the last; and the shape that keepdims asks for."""
+    """Return an array whose reduced axes are joined to one, the last, and the shape of results with keepdims."""
     axes = as_axes(tuple(axis) if isinstance(axis, list) else axis, x.ndim, function)
     others = tuple(a for a in range(x.ndim) if a not in axes)
     moved = xt.permute_dims(x, (*others, *axes))
@@ -35,7 +35,7 @@ def _in_rows(x: Tensor, axis: Any, function: str) -> tuple[Tensor, tuple[int, ..
 
 
 def _ordered(rows: Tensor, places: set[int]) -> Tensor:
-    """Return rows with those elements at some places that stand there in order; all are where a gradient is wanted."""
+    """Return rows in which the elements at some places are those of the sorted rows; with a gradient all are sorted."""
     if active[0] and steps_of((rows,)) is not None:
         return xt.sort(rows)
     found: Tensor = on(rows, "partition", lambda xp, a: xp.partition(a, sorted(places), axis=-1))
@@ -43,13 +43,13 @@ def _ordered(rows: Tensor, places: set[int]) -> Tensor:
 
 
 def _ordered_numbers(rows: Tensor, part: Any) -> Tensor:
-    """Return rows with those elements in place that lie parts of the way through what is no NaN."""
+    """Return rows in which the elements around some parts of the way through all non-NaNs are those of sorted rows."""
     if isinstance(part, Tensor) or (active[0] and steps_of((rows,)) is not None):
         return xt.sort(rows)
 
     def order(xp: Any, a: Any) -> Any:
         lost = xp.isnan(a).sum(axis=-1)
-        if not lost.size or int(lost.min()) < int(lost.max()):  # other places in each row
+        if not lost.size or int(lost.min()) < int(lost.max()):  # the places differ from row to row
             return xp.sort(a, axis=-1)
         last = max(a.shape[-1] - int(lost.max()) - 1, 0)
         first = numpy.floor(part.reshape(-1) * last).astype(int)
@@ -75,7 +75,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 
 
 def _quantiles(name: str, whole: int) -> Any:
-    """Return the function that gives quantiles as parts of a number."""
+    """Return a function for quantiles that are given as parts of `whole`."""
 
     def found(
         a: Any,
@@ -110,9 +110,9 @@ def _given(axis: Any, out: Any, method: str, keepdims: bool, weights: Any) -> di
 
 
 class _Parts(NamedTuple):
-    """Parts of the way through sorted elements, as float64: a tensor, or an array of NumPy's.
+    """Parts of the way through sorted elements, as float64: a tensor, or a NumPy array.
 
-    dtype: in which numbers between two elements are computed. whole: whether the parts are integers, 0 and 1.
+    dtype: in which numbers between two elements are computed. whole: whether the parts are integers, 0 or 1.
     """
 
     way: Any
@@ -121,7 +121,7 @@ class _Parts(NamedTuple):
 
 
 def _quantile(x: Tensor, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
-    """Return what lies parts of the way through the sorted elements along axes."""
+    """Return the quantiles at parts of the way through the sorted elements along axes."""
     part = parts.way
     x = x if parts.whole else numbers(x, "quantile")
     rows, kept = _in_rows(x, axis, "quantile")
@@ -146,7 +146,7 @@ def _quantile(x: Tensor, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> 
 
 
 def _parts(x: Tensor, q: Any, whole: int = 1) -> _Parts:
-    """Return parts of the way, given as such or in hundreds."""
+    """Return the parts of the way for q, which is given as parts of 1 or of 100."""
     found = q if isinstance(q, Tensor) else numpy.asarray(q)
     dtype = found.dtype if found.dtype.kind == "f" else numpy.dtype(float)
     dtype = x.dtype if isinstance(q, (int, float)) and x.dtype.kind == "f" else dtype
@@ -158,7 +158,7 @@ def _parts(x: Tensor, q: Any, whole: int = 1) -> _Parts:
 
 
 def _between(low: Tensor, high: Tensor, part: Tensor, parts: _Parts) -> Tensor:
-    """Return what lies a part of the way between numbers, counted from the nearer one."""
+    """Return the numbers at a part of the way between two numbers, computed from the nearer one."""
     if parts.whole:
         return low
     step, part = high - low, xt.astype(part, parts.dtype, copy=False)
@@ -168,13 +168,13 @@ def _between(low: Tensor, high: Tensor, part: Tensor, parts: _Parts) -> Tensor:
 def _arranged(
     name: str, values: Tensor, shape: tuple[int, ...], kept: tuple[int, ...], keepdims: bool, out: Any
 ) -> Tensor:
-    """Return quantiles, which lie along the last axis, with the axes of q first. shape: that of q."""
+    """Return quantiles, given along the last axis, with the axes of q first. shape: that of q."""
     moved = xt.moveaxis(values, -1, 0)
     return give(name, valued(xt.reshape(moved, (*shape, *(kept if keepdims else moved.shape[1:])))), out)
 
 
 def _of_numbers(name: str, a: Any, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
-    """Return a quantile of what is no NaN in each row: by the place among those, which come first when sorted."""
+    """Return quantiles of the elements of each row that are not NaN: these come first when the row is sorted."""
     x, part = as_array(a, name) if parts.whole else numbers(a, name), parts.way
     rows, kept = _in_rows(x, axis, name)
     if not rows.shape[-1]:
@@ -187,7 +187,7 @@ def _of_numbers(name: str, a: Any, parts: _Parts, axis: Any, out: Any, keepdims:
     first = xt.clip(xt.astype(below, xt.int64), 0, rows.shape[-1] - 1)
     second = xt.clip(xt.minimum(first + 1, count - 1), 0, rows.shape[-1] - 1)
     low, high = (xt.take_along_axis(ordered, one, axis=-1) for one in (first, second))
-    if name == "nanmedian":  # which is the mean of the two in the middle, as of infinities
+    if name == "nanmedian":  # the mean of the two in the middle, which also is right for infinities
         values = xt.where(place == below, low, mean(xt.stack([low, high]), 0))
     else:
         values = _between(low, high, place - below, parts)
@@ -233,14 +233,14 @@ def _counted(x: Tensor, weights: Tensor, minlength: int) -> Tensor:
 
 
 def _check_below(count: int, native: Any) -> None:
-    """Raise ValueError where there are integers beyond a count, for which more places would be made."""
+    """Raise ValueError if an integer is not below a count, as the result would be longer than that."""
     if native.size and native.max() >= count:
         raise ValueError(expected("bincount", "x", f"be below minlength {count}", int(native.max())))
 
 
 def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
     given, x = x, as_array(x, "bincount")
-    if isinstance(given, (list, tuple)) and not x.size:  # which has no dtype, and NumPy counts nothing of
+    if isinstance(given, (list, tuple)) and not x.size:  # an empty list has no dtype; NumPy accepts it
         x = xt.astype(x, xt.int64)
     capture = watching() if watchers else None
     if capture is not None and not (minlength and capture.holds(partial(_check_below, minlength), x.blob, "bincount")):
@@ -253,9 +253,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
-    values = as_array(a, "histogram").detach().ravel()  # in which bin a value lies does not change with it
+    values = as_array(a, "histogram").detach().ravel()  # the bin of a value has no derivative
     bins = as_array(bins) if isinstance(bins, numpy.ndarray) else bins
-    given = bins if isinstance(bins, Tensor) and bins.ndim == 1 else None  # edges, which are returned themselves
+    given = bins if isinstance(bins, Tensor) and bins.ndim == 1 else None  # edges, which are returned as they are
     if isinstance(bins, (str, Tensor)) and given is None:  # their number depends on values
         refuse_capture("histogram")
     if not isinstance(weights, Tensor) or not weights.requires_grad:
@@ -298,14 +298,14 @@ def cov(
         total = sum_ - correction * spread
     distance = x - centre
     other = distance if weights is None else distance * weights
-    turned = xt.matrix_transpose(other)  # of the same memory: the BLAS then computes one half of it
+    turned = xt.matrix_transpose(other)  # of the same memory: the BLAS then computes only half of the product
     product = xt.matmul(distance, xt.conj(turned) if turned.dtype.kind == "c" else turned)
     total = xt.maximum(total, 0) if isinstance(total, Tensor) else max(float(total), 0.0)
     return (product / total).squeeze()
 
 
 def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
-    """Return observations as columns, those of a second array under those of the first."""
+    """Return observations as columns, with the variables of a second array below those of the first."""
     x = as_array(m, "cov")
     for name, one in (("m", x), ("y", x if y is None else as_array(y, "cov"))):
         if one.ndim > 2:
@@ -320,7 +320,7 @@ def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
 
 
 def _weights(fweights: Any, aweights: Any, count: int) -> Any:
-    """Return the weights of so many observations, None without any; fweights count these, and so are whole."""
+    """Return the weights of so many observations, None without any; fweights are counts, and must be integers."""
     given = []
     for name, one in (("fweights", fweights), ("aweights", aweights)):
         if one is None:
@@ -382,7 +382,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _widths(step: Any, length: int) -> Any:
-    """Return the distances between places, as one number where they are alike."""
+    """Return the distances between places, as one number if they are equal."""
     if isinstance(step, (int, float)):
         return step
     places = numbers(step, "gradient")
@@ -391,7 +391,7 @@ def _widths(step: Any, length: int) -> Any:
     if places.shape != (length,):
         raise ValueError("when 1d, distances must match the length of the corresponding dimension")
     widths = xt.diff(places)
-    if watchers and watching() is not None:  # which would depend on values
+    if watchers and watching() is not None:  # whether they are equal depends on values
         return widths
     return widths[0] if bool(xt.all(widths == widths[0])) else widths
 
@@ -418,7 +418,7 @@ def _slopes(x: Tensor, width: Any, along: int, edge_order: int) -> Tensor:
 
 
 def _curved(y: Tensor, width: Any, end: int) -> Tensor:
-    """Return the slope at the first of three values of a parabola."""
+    """Return the slope of the parabola through three values at the first of them; end: 0, or -1 for the last end."""
     sign = 1.0 if end == 0 else -1.0
     if isinstance(width, Tensor) and width.ndim:
         near, far = (width[0], width[1]) if end == 0 else (width[-1], width[-2])
@@ -446,7 +446,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     x, xp, fp = as_arrays("interp", x, xp, fp)
     is_plain = {type(None), int, float}.issuperset(map(type, (left, right, period)))
     if is_plain and not has_gradient(x, xp, fp) and common_device("interp", (x, xp, fp)) is CPU_DEVICE:
-        return valued(through("interp", None, (x, xp, fp, left, right, period), {}))  # goes along where x is sorted
+        return valued(through("interp", None, (x, xp, fp, left, right, period), {}))  # it searches fast if x is sorted
     places, values = xt.astype(xp, xt.float64), numbers(fp, "interp")
     values = xt.astype(values, xt.result_type(values, xt.float64))
     x = xt.astype(x, xt.float64)
@@ -468,7 +468,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def _within(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what is interpolated periodically with one more place at each end."""
+    """Return x, places and values for periodic interpolation, sorted and with one more place at each end."""
     x, places = xt.remainder(x, period), xt.remainder(places, period)
     order = xt.argsort(places)
     places, values = xt.take(places, order, axis=0), xt.take(values, order, axis=0)

@@ -1,4 +1,4 @@
-"""The thin way of NumPy's names: of small arrays that are there, NumPy's own function is called at once.
+"""The thin way of NumPy's functions: for small computed arrays, NumPy's own function is called at once.
 
 A function that is composed here calls ten of the standard's functions, which costs too much for small arrays.
 """
@@ -23,33 +23,33 @@ from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
 from ..tensor.operands import chosen_device
 from .common import answers_itself, own_answer
 
-# What else than tensors may stand in a call, beside lists and tuples of all that.
+# The types of arguments besides tensors, and lists and tuples of all these.
 _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Ellipsis)))
 
 # Parameters by which a function writes an argument.
 _WRITING = frozenset(("out", "overwrite_input", "copy"))
 
-# As many positional arguments as anybody gives.
+# More positional arguments than any call has.
 _MANY = 1 << 30
 
 
 class _LongWayError(Exception):
-    """A call is not of the kind that is made at once."""
+    """Raised if a call is not of the kind that is made at once."""
 
 
-# What sends a call the long way: NumPy's errors too, of which that says what is wrong.
+# The errors that send a call the long way: NumPy's errors, too, as the long way says better what is wrong.
 LONG_WAY = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> Callable[..., Any]:
     """Return a function that calls NumPy's for small arrays, and the given function for all others; the latter also
-    raises the errors for what NumPy refuses.
+    raises the errors for calls that NumPy refuses.
 
-    native: NumPy's function. Results that lie in the memory of an argument take the long way too, as they share its
-    owner.
+    native: NumPy's function. Results that lie in the memory of an argument take the long way, too, as they must share
+    its owner.
     """
 
-    limits: list[int] = []  # found out at the first call: it takes longer than a call
+    limits: list[int] = []  # filled at the first call, as finding the limit takes longer than a call
 
     @wraps(function)
     def call(*args: Any, **given: Any) -> Any:
@@ -86,7 +86,7 @@ def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: 
 
 
 def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int) -> bool:
-    """Let NumPy write its function's result into an array whose bytes no reader waits for; return whether it did.
+    """Let NumPy write its function's result into an array that has no pending readers; return whether it did.
 
     most: the bytes of each array, at most.
     """
@@ -124,7 +124,7 @@ def _begin(x: Tensor) -> None:
 
 
 def _is_free(x: Tensor, most: int) -> bool:
-    """Return whether an array of up to so many bytes may be written at once, as nobody waits for what it holds."""
+    """Return whether an array of up to so many bytes may be written at once, as it has no pending readers."""
     a, owner = x._data, x._owner
     free = x._blob is None if owner is None else owner.guard is None
     if thin_closed[0] or not free or type(a) is not numpy.ndarray or a.nbytes > most:
@@ -133,10 +133,10 @@ def _is_free(x: Tensor, most: int) -> bool:
 
 
 def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[int]:
-    """Note how many positional arguments a function of NumPy's takes before the first that has it write another."""
+    """Note how many positional arguments a NumPy function takes before the first by which it writes an argument."""
     try:
         parameters = inspect.signature(native).parameters.values()
-    except ValueError:  # built-in functions may tell nothing of theirs, which ours takes too
+    except ValueError:  # a built-in function may have no signature; our function has the same parameters
         parameters = inspect.signature(ours).parameters.values()
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -146,7 +146,7 @@ def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[i
 
 
 def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BELOW) -> list[Any]:
-    """Return arguments with arrays, which are noted, in the places of small tensors."""
+    """Return arguments with arrays in place of small tensors; these arrays are added to `natives`."""
     found = []
     for x in given:
         kind = type(x)
@@ -168,7 +168,7 @@ def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BEL
 
 
 def _tensors(result: Any, natives: list[Native]) -> Any:
-    """Return a result with tensors in the place of its arrays and of NumPy's numbers."""
+    """Return a result with tensors in place of its arrays and NumPy scalars."""
     kind = type(result)
     if kind is numpy.ndarray:
         if not is_held(result.dtype) or is_shown(result, natives):

@@ -27,7 +27,7 @@ from .common import SPELLED, answers_itself, as_array, as_condition, beside, giv
 from .door import door, summary, through
 from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
 
-# The functions of the namespace that fold along axes, or run along one, as methods of universal functions do.
+# The functions of the namespace that do the same as `reduce`, or `accumulate`, of universal functions.
 FOLDS = {
     "add": ("sum", 0),
     "multiply": ("prod", 1),
@@ -39,11 +39,11 @@ FOLDS = {
 RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 EXTREMES = ("maximum", "minimum")
 
-# Operands that functions take as they are: others are looked at first.
+# The types of operands that functions take as they are; others are checked first.
 _PLAIN = frozenset((Tensor, numpy.ndarray, bool, int, float, complex, *NUMBERS))
 
 
-# NumPy's cheap functions pay for arrays so many times as large where they have `out`: no memory has to be found.
+# With `out`, NumPy's cheap functions pay for arrays so many times as large: no memory has to be allocated.
 _INTO = FAST_LAUNCH_PAYS // CHEAP_BELOW
 
 
@@ -51,7 +51,7 @@ class Ufunc:
     """A universal function of NumPy over tensors.
 
     native: NumPy's function, which determines the number of operands and the dtypes.
-    function: what computes it: a function of the namespace, a formula, or the library's own.
+    function: the function that computes it: one of the namespace, a formula, or the library's own.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], native: Any) -> None:
@@ -138,7 +138,7 @@ class Ufunc:
         if self.nout > 1:
             outs = out or (None,) * self.nout
             return tuple([give(self.__name__, *pair, where, casting) for pair in zip(result, outs, strict=True)])
-        if out is None and where is not True:  # where NumPy leaves memory as it is
+        if out is None and where is not True:  # zeros, where NumPy leaves memory unset
             condition = as_condition(where)
             return xt.where(condition, result, xt.zeros((), dtype=result.dtype, device=result.device))
         if type(out) is Tensor and out.shape != result.shape and _fits(result.shape, out.shape):
@@ -180,7 +180,7 @@ class Ufunc:
     def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Tensor:
         """Return the results over all elements up to each one along an axis."""
         name = RUNS.get(self.__name__)
-        is_extreme = self.__name__ in EXTREMES and dtype is None  # else it casts first
+        is_extreme = self.__name__ in EXTREMES and dtype is None  # with a dtype, NumPy casts first
         if is_extreme and type(array) is Tensor and array.ndim and array.device.backend is CPU:
             return give(self.__name__, running_extremes(self.__name__, array, axis), out)
         if name is None:
@@ -267,7 +267,7 @@ def folded(
     return give(name, result, out)
 
 
-# ---- formulas of those that the standard does not have
+# ---- formulas of functions that the standard does not have
 
 
 def _divmod(x1: Any, x2: Any) -> tuple[Tensor, Tensor]:
@@ -289,7 +289,7 @@ def _fabs(x: Any) -> Tensor:
 
 
 def _floating(name: str, x: Any) -> Tensor:
-    """Return an operand in the dtype in which NumPy computes a function of it."""
+    """Return an operand in the dtype in which NumPy computes a function."""
     x = as_array(x, name)
     if x.dtype.kind == "f":
         return x
@@ -391,7 +391,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Those of them that differ from NumPy's in values.
+# The formulas whose values differ from NumPy's.
 _AS_THE_STANDARD = frozenset(("divmod",))
 
 
@@ -403,8 +403,8 @@ def ufunc(name: str) -> Ufunc:
 
 
 def _is_sum_at(name: str, a: Any, indices: Any, b: Any) -> bool:
-    """Return whether numbers that have a gradient are added to, or taken from, elements or slices along the first axis,
-    each at its own index.
+    """Return whether `at` adds to, or subtracts from, elements or slices along the first axis, each at its own index,
+    with a gradient.
     """
     if name not in ("add", "subtract") or type(a) is not Tensor or type(b) is not Tensor or not a.ndim:
         return False

@@ -1,4 +1,4 @@
-"""What NumPy's arrays have that is no function: the type itself, the flat iterator, and indices with values."""
+"""NumPy's names that are no functions of arrays: the type itself, the flat iterator, and indices with values."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _windows(shape: Shape, window_shape: Any, axis: Any) -> tuple[Shape, tuple[i
 
 
 def _of_windows(g: Tensor, axes: tuple[int, ...], like: Like) -> Tensor:
-    """Return what windows add up to where they lie."""
+    """Return the sum of cotangents of windows at each element of the array that they show."""
     total: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
     lead = len(like.shape)
     for offset in product(*map(range, g.shape[lead:])):

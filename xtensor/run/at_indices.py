@@ -1,7 +1,7 @@
-"""Elements at indices as launches: what `x[i]` reads and `x[i] = y` writes, where `i` are arrays of integers.
+"""Gathers and scatters as launches: the elements that `x[i]` reads and `x[i] = y` writes, where `i` are integer arrays.
 
-Indices are looked at before anything is moved. One that lies outside stops the run; the function is called then,
-which says what is wrong.
+Indices are checked before anything is moved. One that is out of bounds stops the run; then the function is called,
+whose error says what is wrong.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .native import Launch, Making
 from .places import NEW, AtIndices, Gather, Selected, Window
 from .taken_down import Called, Spot
 
-# Sizes of elements that are moved, and arrays of indices that one key may have.
+# The sizes of elements that can be moved, and the most arrays of indices that a key may have.
 _SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
 
 
 class Axis(NamedTuple):
-    """One loop: its length, and the bytes from one step to the next in each of what it goes through."""
+    """One loop: its length, and its stride in bytes in each of the arrays that it goes through."""
 
     length: int
     steps: Shape
 
 
 class Selection(NamedTuple):
-    """What a key with arrays of indices selects. offset: the bytes to where it begins; inner: the axes of what belongs
-    to each index; place: before which of these the indices' own axes stand; indexed: the lengths and steps of the axes
-    that indices select from.
+    """The elements that a key with arrays of indices selects. offset: of the first, in bytes; inner: lengths and
+    strides of the axes that are selected for each index; place: the one of these before which the indices' own axes
+    stand; indexed: the lengths and strides of the axes that indices select from.
     """
 
     offset: int
@@ -46,7 +46,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, meta: Meta, fixed: Sequence[Any]) -> Selection | None:
-        """Return what a key selects of an array. fixed: its items, None for arrays; None for a key with masks."""
+        """Return what a key selects from an array, None for a key with masks. fixed: its items, None for arrays."""
         axes = iter(zip(meta.shape, meta.layout.strides, strict=True))
         offset, inner, indexed, places = 0, list[tuple[int, int]](), list[tuple[int, int]](), set[int]()
         for item in fixed:
@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 
 
 class ByIndex:
-    """A gather or a scatter. Where an index is outside, the driver stops."""
+    """A gather or a scatter. If an index is out of bounds, the driver stops."""
 
     seconds, aligned = 0.0, False
 
@@ -110,8 +110,8 @@ class ByIndex:
 
 
 def can_be_indexed(step: Called) -> bool:
-    """Return whether machine code can gather or scatter elements as a step does, which says so by its attributes
-    (standard/indexing.py), where what it writes is apart from what it reads.
+    """Return whether machine code can gather or scatter as a step does, according to the attributes of its function
+    (standard/indexing.py), provided that the memory it writes is apart from the memory it reads.
     """
     if step.indexing is None or host() is None:
         return False
@@ -140,7 +140,7 @@ def can_be_indexed(step: Called) -> bool:
 
 
 def indexed(step: Called) -> list[tuple[Spot, int]]:
-    """Return the arrays of indices of a step, each with the length that bounds them; none of any other step."""
+    """Return the arrays of indices of a step, each with the length of its axis; none if it has no indices."""
     arrays = step.takes[1 if step.gives else 2 :]
     if step.indexing is None or not all([_kind(spot.meta) for spot in arrays]):  # masks take several axes, or none
         return []
@@ -149,25 +149,25 @@ def indexed(step: Called) -> list[tuple[Spot, int]]:
 
 
 def _kind(meta: Meta) -> str:
-    """Return the character of the dtype of indices, "" where machine code does not read such."""
+    """Return the character of the dtype of indices, "" if machine code cannot read them."""
     return "l" if meta.dtype == np.int64 else meta.dtype.char if meta.dtype.char in code.INDICES else ""
 
 
 def _metas(step: Called) -> tuple[Meta, Meta, list[Meta]]:
-    """Return how the array lies, the values that are taken from it or written to it, and the arrays of indices."""
+    """Return the metas of the array, of the values that are taken from it or written to it, and of the indices."""
     base, *others = [spot.meta for spot in step.takes]
     return (base, step.gives[0].meta, others) if step.gives else (base, others[0], others[1:])
 
 
 def _shape(found: Selection, indices: Sequence[Meta]) -> Shape:
-    """Return the shape of what is selected."""
+    """Return the shape of the selection."""
     own = broadcast_shapes(*[meta.shape for meta in indices])
     lengths = tuple([length for length, _ in found.inner])
     return (*lengths[: found.place], *own, *lengths[found.place :])
 
 
 def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[list[Axis], list[Axis]]:
-    """Return the loops over indices and those over the elements of each, two of both where they are no more."""
+    """Return the loops over indices and those over the elements of each index: two of each kind, if not more."""
     shape, own = _shape(found, indices), broadcast_shapes(*[meta.shape for meta in indices])
     to = strides_over(Layout(values.shape, values.layout.strides), shape)
     over = [strides_over(Layout(meta.shape, meta.layout.strides), own) for meta in indices]
@@ -179,7 +179,7 @@ def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[lis
 
 
 def joined(axes: Sequence[Axis], count: int) -> list[Axis]:
-    """Return loops over the same places, fewer where one goes on where another one ends, and two at least."""
+    """Return at least two loops over the same elements, after merging neighbouring loops whose strides allow it."""
     found: list[Axis] = []
     for axis in axes:
         if axis.length == 1:

@@ -1,7 +1,7 @@
 """Library functions without an address of their own, called by machine code: the driver goes through a whole schedule,
 and Python runs for these calls alone.
 
-Results are copied to memory that the run had before: only small ones are made so.
+Results are copied to memory that the run already has, so only calls with small results are made this way.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .native import Launch, Making
 
 
 class Callback:
-    """A call of a library's function: how machine code makes it.
+    """A call of a library's function by machine code.
 
-    gives, takes: how its results and its arguments lie, which are numbered in this order; behind them is the number of
-    where a failure is noted. again: whether all can be done anew where it fails.
+    gives, takes: metas of its results and its arguments, which are numbered in this order; the next number is that of
+    the word in which a failure is noted. again: whether the whole run can be repeated if the call fails.
     """
 
     seconds, aligned = 0.0, False
@@ -42,7 +42,7 @@ class Callback:
         self._words = [id(work), 0, len(metas), *map(c_function, code.FUNCTIONS), id(np.ndarray), id(True)]
         for meta, lie in zip(metas, lies, strict=True):
             self._words += [id(meta.dtype), len(meta.shape), lie.__array_interface__["data"][0], 0]
-        self._kept = work, lies, metas  # what words point to
+        self._kept = work, lies, metas  # the words point to these
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch."""
@@ -54,14 +54,14 @@ class Callback:
 
 
 def can_call_back(function: Callable[..., Any], gives: Sequence[Meta]) -> bool:
-    """Return whether machine code can call a function: results are small, and no code of ours makes them."""
+    """Return whether machine code can call a function: results are small and dense, not computed by code of ours."""
     small = sum([meta.nbytes for meta in gives]) <= costs.CALLBACK_BYTES
     dense = [not meta.layout.offset and meta.layout.is_dense(meta.dtype.itemsize) for meta in gives]
     return small and all(dense) and not hasattr(function, "ready")
 
 
 def as_captured(native: Native, shape: Shape, dtype: DType) -> Native:
-    """Return a library's result, which must be as it was when it was captured."""
+    """Return a library's result; raise RuntimeError if its shape or dtype differs from when it was captured."""
     if native.shape != shape or native.dtype != dtype:
         must = f"have shape {shape} and dtype {dtype}, as when it was captured"
         raise RuntimeError(expected("fuse", "a result of the library", must, f"{native.shape} {native.dtype}"))
@@ -69,7 +69,7 @@ def as_captured(native: Native, shape: Shape, dtype: DType) -> Native:
 
 
 def _called(function: Callable[..., Any], results: int, again: bool, *natives: Native) -> bool:
-    """Call a function and copy what it makes to the first arrays; return whether that was done."""
+    """Call a function on the last arrays, copy its results to the first `results` ones; return whether it succeeded."""
     try:
         found = CPU.call(function, *natives[results:])
         parts = found if isinstance(found, (tuple, list)) else (found,)
@@ -85,6 +85,6 @@ def _called(function: Callable[..., Any], results: int, again: bool, *natives: N
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Let go of the frames in which an error was raised: they hold arrays whose memory is not theirs."""
+    """Drop the frames in which an error was raised: they hold arrays that do not own their memory."""
     while error is not None:
         error.__traceback__, error = None, error.__context__

@@ -1,9 +1,9 @@
-"""Capture: while a function runs once, everything that is computed for it is written down, in order.
+"""Capture: while a function runs once, everything that is computed for it is recorded, in order.
 
-The function really runs: its values are computed, its writes happen, and where something cannot be captured it just
-goes on. What is written down are the steps that the executor took, evaluations and calls of the library's functions,
-over memory named by where it comes from: an argument, a constant, or an earlier step. The same steps in the same order
-give the same results for other arguments whose memory lies alike and overlaps alike (see captured.py).
+The function really runs: its values are computed, its writes happen, and if something cannot be captured it just goes
+on. The record has the steps that the executor took, evaluations and calls of the library's functions. It names memory
+by its origin: an argument, a constant, or an earlier step. The same steps in the same order give the same results for
+other arguments whose memory is laid out alike and overlaps alike (see captured.py).
 """
 
 from __future__ import annotations
@@ -56,30 +56,30 @@ DISTURBED = "[disturbed] another thread used an argument meanwhile, or the proce
 LONG = "[long] it has more steps than pay for so few calls; it is captured once plain calls have taken as long as that"
 UNROLLED = "[steps] it has more steps than can be captured; fuse the body of its loop instead"
 
-# Steps up to which a call is captured, those of them that are no repetition of others, and calls of the library.
+# The most steps of a captured call, the most of them that repeat no other one, and the most calls of the library.
 MOST_STEPS, MOST_NEW, MOST_CALLS = 200_000, 65_536, 1000
 
-# Bytes of constants that NumPy's arrays hold.
+# The most bytes of NumPy arrays that are taken as constants.
 MOST_OF_ARRAYS = 1 << 27
 
-# Times that the same work comes in a call, as the body of a loop, from which on kernels are compiled for it at once.
+# Work that comes more often than this in a call, as the body of a loop does, has kernels compiled for it at once.
 LOOPED = 8
 
 
 class Capture:
-    """What a function did: used as `with capture:`, it is told of all that is computed, looked at and written.
+    """The record of a call: used as `with capture:`, it hears of all values that are computed, looked at and written.
 
-    reason: why this is not all that happened, "" as long as it may be. arguments: their blobs; device: theirs, or the
-    CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
-    that begin unset; recorded: of those that were evaluated, the serial number of what was. arrays: of NumPy that are
-    found, and hold the same in each call; deterministic: whether those that it makes hold the same, too; handles:
-    whether it goes on after errors. given_up: called when the thread that is watched has given a reason, perhaps once
-    more. checked: why it cannot be captured if it does what must not be done twice, as it looks into values and may be
-    called after all, or goes on after errors. arithmetic: of a call that is traced. is_lasting: whether other calls
-    will do the same steps, of which all memory must be known. leaves: those whose gradients calls of the kind have in
-    common, of all that were there at `since`, by the tape's numbers. held: memory that is kept, None where none is.
-    most: steps that are taken down. taped: what plain calls take besides, in steps of a tape: those that gradients went
-    back through, and those of rows that are done at once here.
+    reason: why the record is incomplete, "" as long as it may be complete. arguments: their blobs; device: theirs, or
+    the CPU. steps: in order. roots: of the memory that steps name. written_roots: those that were written; blank: those
+    that begin unset; recorded: for each root that was evaluated, the serial number of its node. arrays: NumPy arrays
+    that the function finds by name, which hold the same in each call; deterministic: whether those that it makes hold
+    the same, too; handles: whether it goes on after errors. given_up: called when the captured thread has given a
+    reason, perhaps more than once. checked: why it cannot be captured if it does something that must not be done twice:
+    it looks into values and may be called after all, or goes on after errors. arithmetic: of a call that is traced.
+    is_lasting: whether other calls will take the same steps, so that all memory must be known. leaves: those whose
+    gradients all calls of the kind have, among those that existed at `since`, by the tape's numbers. held: memory that
+    is kept alive, None where none is. most: the most steps to record. taped: the additional cost of plain calls, as a
+    number of tape steps: those that gradients went back through, and those of rows that are done at once here.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Capture:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        with suppress(ValueError):  # a fork, or who was interrupted, has stopped it
+        with suppress(ValueError):  # after a fork, or an interrupt, it has been removed already
             watchers.remove(self)
         self._closing.end()
         self._constants.clear()
@@ -156,10 +156,10 @@ class Capture:
         """Whether a step is being run."""
         return self._inside > 0
 
-    # ---- what it is told of memory
+    # ---- memory
 
     def takes(self, array: Native) -> bool:
-        """Return whether what an array of NumPy's holds follows from constants."""
+        """Return whether the contents of a NumPy array follow from constants."""
         if self._is_deterministic or not isinstance(array, np.ndarray) or not array.size:
             return self._is_deterministic
         low, high = np.lib.array_utils.byte_bounds(array)
@@ -186,22 +186,22 @@ class Capture:
             self.refuse(WRITES)
 
     def served(self, values: Iterable[Any]) -> None:
-        """Hear that something was evaluated of values: if another thread did so with memory that is known here, it has
-        perhaps computed what this call recorded, which is then missing among the steps.
+        """Note that values were evaluated: if another thread did so with memory that is known here, it has perhaps
+        computed nodes that this call recorded, and they would be missing among the steps.
         """
         is_other = get_ident() != self.thread
         if is_other and any([type(value) is TBlob and value.owner in self._numbers for value in values]):
             self.refuse(DISTURBED)
 
     def _is_found(self, blob: TBlob) -> bool:
-        """Return whether memory is some of an array that is found."""
+        """Return whether memory overlaps a NumPy array that the function finds by name."""
         if not self._arrays or self.device.backend is not CPU:
             return False
         low, high = blob.span
         return any([begin < high and low < end for begin, end in self._arrays])
 
     def refuse(self, reason: str) -> None:
-        """Take a reason why the call is not captured: the first one, but what another thread did is none that stays."""
+        """Note why the call is not captured: the first reason counts, but one from another thread replaces it."""
         if reason == DISTURBED:
             self.reason = reason
         elif not self.reason:
@@ -210,12 +210,12 @@ class Capture:
             self.given_up()
 
     def refuse_call(self, name: str) -> None:
-        """Refuse a library function of which the shapes depend on values, or that knows more than it is given."""
+        """Refuse a library function whose shapes depend on values, or that depends on more than its arguments."""
         self.refuse(f"{LOOKED} ({name})")
 
     def holds(self, check: Callable[..., Any], blob: TBlob, name: str) -> bool:
-        """Return whether a check, which raises ValueError, passes; each call makes it before it goes on, and is a plain
-        one where it does not pass.
+        """Return whether a check passes, which raises ValueError if not. Each later call repeats the check at this
+        point, and becomes a plain call if it fails.
         """
         with self.inside():
             try:
@@ -228,7 +228,7 @@ class Capture:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """A block that belongs to a step: what it looks at and writes is known."""
+        """Return a context for code that belongs to a step: the memory that it looks at and writes is known."""
         self._inside += 1
         try:
             yield
@@ -238,26 +238,26 @@ class Capture:
     # ---- steps
 
     def run(self, schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any]) -> list[TBlob]:
-        """Run a schedule; nobody is left with arrays through which values could be seen unnoticed."""
+        """Run a schedule; its results share no cached arrays through which values could be seen unnoticed."""
         with self.inside():
             found = schedule.run([blob.shallow_copy() for blob in blobs], scalars)
             return [TBlob(one.owner, one.dtype, one.layout, one.device, writeable=one.writeable) for one in found]
 
     def times(self, plan: Plan, key: tuple[Any, ...]) -> int:
-        """Return how often a plan has come with operands that lie alike. key: of its schedule."""
+        """Return how often a plan has come with operands of the same layouts. key: of its schedule."""
         self._times[plan, key] += 1
         return self._times[plan, key]
 
     def settings(self, plan: Plan, limits: Settings) -> Settings:
-        """Return the settings for some work: what a loop does again and again is worth kernels at once."""
+        """Return the settings for some work: work that a loop repeats is worth compiling kernels at once."""
         self._times[plan, ()] += 1
         return limits if self._times[plan, ()] <= LOOPED else with_kernels(limits, self.device)
 
     def key_of(
         self, trace: Trace, plan: Plan, layouts: tuple[Any, ...], into: tuple[int, TBlob] | None
     ) -> tuple[Any, ...] | None:
-        """Return what tells an evaluation that writes one given result and makes nothing: its plan, where memory is
-        and how it lies, scalars. None for any other evaluation.
+        """Return what identifies an evaluation that writes one given result and creates no memory: its plan, layouts,
+        places of memory, and scalars. None for any other evaluation.
         """
         if into is None or len(plan.kept) > 1:
             return None
@@ -276,7 +276,7 @@ class Capture:
         return tuple(key)
 
     def repeated(self, key: tuple[Any, ...] | None) -> bool:
-        """Take down an evaluation that was taken down before, as a loop has them; return whether it was."""
+        """Record an evaluation once more if it was recorded before, as in a loop; return whether it was."""
         step = None if key is None else self._before.get(key)
         if step is None or self.reason:
             return False
@@ -289,7 +289,7 @@ class Capture:
     def evaluated(
         self, planned: Planned, found: Iterable[tuple[int, TBlob]], key: tuple[Any, ...] | None = None
     ) -> None:
-        """Take down an evaluation that has just been run. found: its results, by number. key: as of `key_of`."""
+        """Record an evaluation that has just been run. found: its results, by number. key: as of `key_of`."""
         if self.reason:
             return
         alike = self._alike_of(planned)
@@ -309,7 +309,7 @@ class Capture:
             self._before[key] = step
 
     def _alike_of(self, planned: Planned) -> Alike:
-        """Return what an evaluation has in common with others."""
+        """Return the part of an evaluation's record that it shares with evaluations of the same schedule."""
         key = (planned.plan, planned.key, None if planned.into is None else planned.into[0])
         if key not in self._alike:
             work = work_of(planned.trace, planned.plan, planned.into, planned.limits)
@@ -317,7 +317,7 @@ class Capture:
         return self._alike[key]
 
     def _library_calls(self, work: Work) -> int:
-        """Return how many of an evaluation's steps Python will call the library for."""
+        """Return for how many of an evaluation's kernels Python will call the library."""
         direct = [kernel for kernel in work.plan.kernels if kernel.direct is not None]
         called = [kernel for kernel in direct if type(work.trace.values[kernel.results[0]].op) is not View]
         if not called:
@@ -333,7 +333,7 @@ class Capture:
         writes: Sequence[TBlob] = (),
         name: str = "",
     ) -> None:
-        """Take down a call of a function of native arrays. gives: its results; writes: what of `takes` it wrote."""
+        """Record a call of a function of native arrays. gives: its results; writes: those of `takes` that it wrote."""
         if self.reason:
             return
         if self.arithmetic is not None:
@@ -349,7 +349,7 @@ class Capture:
         self._enter(Called(function, given, made, roots, name))
 
     def created(self, native: Native, device: Device) -> TBlob:
-        """Return memory with contents that only Python's constants tell: each call begins with a copy of them."""
+        """Return memory whose contents follow from Python's constants alone: each call begins with a copy of them."""
         native = device.backend.asarray(native)
         blob = TBlob(Storage.of(native, device), native.dtype, Layout(native.shape, native.strides), device)
         with self.inside():
@@ -359,7 +359,7 @@ class Capture:
         return blob
 
     def constant(self, native: Native, device: Device) -> TBlob:
-        """Return memory that only steps read, with a number that only Python's constants tell."""
+        """Return memory that only steps read, with a number that follows from Python's constants alone."""
         key = (native.dtype.num, native.tobytes())
         blob = self._constants.get(key)
         if blob is None:
@@ -367,22 +367,22 @@ class Capture:
         return blob.shallow_copy()
 
     def drawn(self, draw: Callable[[], Native], native: Native, device: Device) -> TBlob:
-        """Return what a function has drawn, which each call draws anew."""
+        """Return random numbers that a function has drawn; each call draws them anew."""
         blob = TBlob.adopt(device.backend.asarray(native), device)
         found = TBlob(blob.owner, blob.dtype, blob.layout, device)
         self.called(draw, (), [found])
         return found
 
     def emptied(self, shape: Shape, dtype: DType, device: Device) -> TBlob:
-        """Return memory of unset values."""
+        """Return memory whose values are not set."""
         blob = TBlob.empty(shape, dtype, device)
         self.blank.add(len(self.roots))
         self._enter_root(blob.owner, Root(None, None, blob.owner.nbytes))
         return blob
 
     def show(self, view: TBlob, base: TBlob, key: tuple[Any, ...]) -> None:
-        """Take down a view by a key with values in it, which has an owner of its own. Later calls copy it: it is copied
-        back when it was written, and copied anew when it is used after what it is a view of was written.
+        """Record a view by a key that contains values; the view has an owner of its own. Later calls make a copy: it is
+        copied back after it was written, and copied anew when it is used after its base was written.
         """
         self._enter_root(view.owner, Root(None, None, view.owner.nbytes), view)
         self._made.append(ref(view.owner))
@@ -392,7 +392,7 @@ class Capture:
         self._shown[shown.own.root] = shown
 
     def shows(self, view: TBlob, base: TBlob, key: tuple[Any, ...]) -> bool:
-        """Return whether this is the view that was shown by a key."""
+        """Return whether this view was recorded by `show` with the same base and key."""
         places = self._numbers.get(view.owner, ())
         if not places or places[0].root not in self._shown:
             return False
@@ -405,7 +405,7 @@ class Capture:
         return Shown(own, self._spot(base), places, tuple(map(without_place, key)))
 
     def _enter(self, step: Evaluated | Called) -> None:
-        """Enter a step, between what it needs of views at computed places and what becomes of them."""
+        """Enter a step, after copies that renew views at computed places for it, and before copies back from them."""
         if not self._shown:
             self._append(step)
             return
@@ -420,7 +420,7 @@ class Capture:
             self._changed(root)
 
     def _renew(self, root: int) -> None:
-        """Copy a view anew if what it is a view of was written meanwhile."""
+        """Copy a view anew if its base was written meanwhile."""
         shown = self._shown.get(root)
         if shown is not None:
             self._renew(shown.base.root)
@@ -430,8 +430,8 @@ class Capture:
                 self._outdate(root, root)
 
     def _changed(self, root: int, source: int = -1) -> None:
-        """Copy a view back that was written; other views of that memory are to be copied anew. source: the view that it
-        was written from.
+        """Copy a view back after it was written, and have other views of that memory copied anew. source: the view from
+        which the memory was written.
         """
         self._outdate(root, source)
         shown = self._shown.get(root)
@@ -441,7 +441,7 @@ class Capture:
             self._changed(shown.base.root, root)
 
     def _outdate(self, root: int, source: int) -> None:
-        """Have views of written memory copied anew when they are used, but the one that it was written from."""
+        """Mark views of written memory to be copied anew when they are used, except the one it was written from."""
         self._stale |= {
             one for one, shown in self._shown.items() if one != source and self._meet(shown.base.root, root)
         }
@@ -468,12 +468,12 @@ class Capture:
             self.steps.append(step)
 
     def _note_write(self, root: int) -> None:
-        """Take note that a step writes memory, as was announced."""
+        """Note that a step writes memory: this accounts for one write that was announced."""
         self.written_roots.add(root)
         self._announced[self._first[root]] -= 1
 
     def wrote_otherwise(self) -> bool:
-        """Return whether memory was written otherwise than by the steps that were taken down, or a NumPy array was,
+        """Return whether memory was written other than by the recorded steps, or whether a NumPy array was written,
         which is a constant for later calls.
         """
         if any([count > 0 for count in self._announced.values()]):
@@ -486,8 +486,8 @@ class Capture:
             return not all([_is_as_before(root) for root in self._of_arrays.values()])
 
     def _spot(self, blob: TBlob, meta: Meta | None = None, *, is_made: bool = False) -> Spot:
-        """Return where a blob lies. meta: how, if that is known; is_made: whether memory that is not known yet is made
-        by this step.
+        """Return the spot of a blob. meta: its meta, if that is known; is_made: whether memory that is not known yet is
+        created by this step.
         """
         owner, layout = blob.owner, blob.layout
         if blob.device is not self.device:
@@ -512,7 +512,7 @@ class Capture:
         return Spot(place.root, layout.offset - place.begin, meta)
 
     def _place_of(self, owner: Storage, blob: TBlob) -> Place | None:
-        """Return the first root that has all bytes that a blob shows; None if none has."""
+        """Return the place of the first root that contains all bytes of a blob; None if none does."""
         places = self._numbers.get(owner, ())
         if places and places[0].high - places[0].low == owner.nbytes:
             return places[0]
@@ -520,7 +520,7 @@ class Capture:
         return next((one for one in places if one.low <= low and high <= one.high), None)
 
     def _enter_array(self, owner: Storage) -> Place:
-        """Enter the memory of an array of NumPy's, which may have come before."""
+        """Enter the memory of a NumPy array, which may have been entered before."""
         for number, root in self._of_arrays.items():
             same = (address_of(root.array), root.nbytes) == (owner.address, owner.nbytes)
             if same and _is_as_before(root):
@@ -535,7 +535,7 @@ class Capture:
         return self._enter_root(owner, root)
 
     def _enter_root(self, owner: Storage, root: Root, blob: TBlob | None = None) -> Place:
-        """Enter memory: all of its owner's, or what an argument shows of it."""
+        """Enter memory: all that its owner has, or the part of it that a blob shows."""
         place = Place(len(self.roots), 0, 0, owner.nbytes)
         if blob is not None:
             place = Place(len(self.roots), blob.layout.offset, *blob.layout.extent(blob.dtype.itemsize))
@@ -550,11 +550,11 @@ class Capture:
         return place
 
     def memory(self) -> dict[int, tuple[Storage, int]]:
-        """Return of the roots whose memory is there the owner, and where in it they begin."""
+        """Return the owner of each root whose memory still exists, and the offset at which the root begins there."""
         return {place.root: (owner, place.begin) for owner, places in self._numbers.items() for place in places}
 
     def spot_of(self, blob: TBlob) -> Spot:
-        """Return where a result lies."""
+        """Return the spot of a result."""
         with self.inside():
             spot = self._spot(blob)
             if spot.root in self._shown:
@@ -567,7 +567,7 @@ class Capture:
             return spot
 
     def kept_besides(self, results: Iterable[TBlob]) -> bool:
-        """Return whether somebody holds memory that was made, other than these results: not garbage, in a circle."""
+        """Return whether somebody holds memory that the call made, besides these results and garbage in cycles."""
         owners = {blob.owner for blob in results}
         if not self._is_held(owners):
             return False
@@ -579,7 +579,7 @@ class Capture:
 
 
 def _is_as_before(root: Root) -> bool:
-    """Return whether an array of NumPy's holds what it did when its memory was entered."""
+    """Return whether a NumPy array holds the same values as when its memory was entered."""
     array, constant = root.array, cast(TBlob, root.constant)
     return array is not None and bool((bits_of(array) == bits_of(constant.native())).all())
 
@@ -591,13 +591,13 @@ def _at_users_line(reason: str) -> str:
 
 @lru_cache(maxsize=64)
 def with_kernels(limits: Settings, device: Device) -> Settings:
-    """Return settings under which machine code is made at once for what may be left to others at first."""
+    """Return settings under which machine code is compiled at once, where other ways would be allowed at first."""
     made = limits.engine == "auto" and device.backend is CPU and host() is not None
     return limits._replace(engine="llvm") if made else limits
 
 
 def stop_all() -> None:
-    """Give up in the child of a fork, where the threads that are watched are not."""
+    """Stop all captures in the child of a fork, which does not have the threads that they watch."""
     for watcher in tuple(watchers):
         if isinstance(watcher, Capture):
             watcher.reason = DISTURBED

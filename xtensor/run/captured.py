@@ -1,4 +1,4 @@
-"""Captured functions: the steps of a call as one schedule, which runs again over other arguments."""
+"""Captured functions: the steps of a call as one schedule, which is run again for other arguments."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from .simplified import meet, simplified, uses
 from .standing import Standing, standing
 from .taken_down import Called, Evaluated, Spot
 
-# Bytes of arguments up to which they are copied before a call that may fail when it has written some.
+# The most bytes of arguments that are copied before a call that may fail after it has written some of them.
 UNDONE = 1 << 24
 
 # How many schedules a kind of call keeps for settings other than those of its last call.
 MOST_SETTINGS = 4
 
-# The numbers under which a step has places in the arena that are nobody's once it is done.
+# The numbers under which a step has places in the arena that are free again once it is done.
 _SCRATCH = -(1 << 40), -(1 << 40) - 1
 
 
 class Before(NamedTuple):
-    """What a call changes, as it was: tensors with copies of what they held, and generators with their states."""
+    """The state that a call changes, from before it: tensors with copies of their values, generators with states."""
 
     copies: list[tuple[TBlob, Any]]
     states: list[tuple[Any, Any]]
 
     def put_back(self) -> None:
-        """Put it back."""
+        """Restore this state."""
         for blob, copy in self.copies:
             blob.device.backend.assign(opened(blob), ..., copy)
         for generator, state in self.states:
@@ -62,8 +62,8 @@ class Before(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A tensor that is returned: a view of an argument by its number, or of a result of the schedule, so many bytes
-    after its first element.
+    """A tensor that is returned: a view of an argument, given its number, or of a result of the schedule, which begins
+    `after` bytes behind that one's first element.
     """
 
     argument: int | None
@@ -74,11 +74,11 @@ class Output(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a result as it begins, which can be written."""
+        """Whether it begins where a result of the schedule does, and can be written."""
         return self.argument is None and self.writeable and not self.after
 
     def of(self, arguments: Sequence[TBlob], results: Sequence[TBlob]) -> TBlob:
-        """Return its bytes."""
+        """Return the tensor's blob, given the arguments and the results of the schedule."""
         if self.argument is None:
             whole = results[self.result]
             same = whole.layout == self.meta.layout and whole.dtype == self.meta.dtype
@@ -91,10 +91,10 @@ class Output(NamedTuple):
 
 
 class Progress:
-    """What has been done before a step of a captured call, from the first one to the last.
+    """The effects of the steps before one of a captured call, as it goes from the first step to the last.
 
-    A step of machine code that finds an index outside cannot say what is wrong: the function is called for that, which
-    is possible as long as nothing has been done that is seen.
+    A step of machine code that finds an index out of bounds cannot say what is wrong: the function is called for that,
+    which is possible as long as no step has had an effect that others can see.
     """
 
     def __init__(self, captured: Captured) -> None:
@@ -104,7 +104,7 @@ class Progress:
         self._inside: set[tuple[Spot, int]] = set()
 
     def along(self, steps: Iterable[Evaluated | Called]) -> Iterator[Any]:
-        """Yield steps, and take down what each does when the next one is asked for."""
+        """Yield steps, and note the effects of each when the next one is asked for."""
         roots, begin = self._captured.roots, self._captured.begin
         for step in steps:
             yield step
@@ -115,25 +115,25 @@ class Progress:
             self.is_seen = self.is_seen or draws or writes
 
     def is_inside(self, step: Called) -> bool:
-        """Return whether a step takes elements at indices that are known to be inside."""
+        """Return whether a step takes elements at indices that are known to be within bounds."""
         found = indexed(step)
         return bool(found) and self._inside.issuperset(found)
 
     def is_native(self, step: Called) -> bool:
-        """Return whether machine code can make a library call, which is the next step."""
+        """Return whether machine code can do a library call, if it is the next step."""
         if can_be_rolled(step) or can_be_packed(step) or can_run(step):
             return True
         if step.indexing is None:
             return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
         if not can_be_indexed(step) or (self.is_seen and not self.is_inside(step)):
             return False
-        # What it reads must not change as it writes.
+        # Its indices and values must not lie in the memory that it writes.
         return not step.writes or not meet(step.takes[1:], step.takes[:1], self._captured.begin)
 
 
 def _fails(captured: Captured) -> tuple[bool, bool]:
-    """Return whether a step may raise for what values are, and whether it may do so other than by stopping machine code
-    before anything has been done that is seen.
+    """Return whether a step may raise because of values, and whether it may do so other than by stopping machine code
+    before any effect can be seen.
     """
     progress, fails = Progress(captured), False
     for step in progress.along({id(step): step for step in captured.steps}.values()):
@@ -145,20 +145,20 @@ def _fails(captured: Captured) -> tuple[bool, bool]:
 
 
 def _written(step: Evaluated | Called) -> list[Spot]:
-    """Return what a step writes of what is there before."""
+    """Return the spots that a step writes in memory that existed before it."""
     if isinstance(step, Called):
         return [spot for spot in step.takes if spot.root in step.writes]
     return [step.spots[number] for number in step.into]
 
 
 class Captured:
-    """What a captured call did, to be done again.
+    """A captured call, which can be done again.
 
-    steps, roots, written_roots, blank: as of its Capture. begins: where arguments began. results: what is returned, and
-    whether that can be written. pays_dispatched: whether library calls cost more once machine code finds out what runs
-    (calls/dispatch.py). written: the numbers of the arguments that it writes. fails, fails_late: as of _fails, of one
-    that writes or draws. looked: what a call looks into, is told and leaves elsewhere. is_dispatched: whether
-    machine code may find it.
+    steps, roots, written_roots, blank: as of its Capture. begins: addresses of arguments. results: the returned spots,
+    and whether each can be written. pays_dispatched: whether kernels dispatched by machine code (calls/dispatch.py)
+    cost less than library calls. written: the numbers of the arguments that it writes. fails, fails_late: as of _fails,
+    for a call that writes or draws. looked: the number of values that a call looks into, is given, and leaves
+    elsewhere. is_dispatched: whether machine code may dispatch it.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int, *, is_dispatched: bool = True) -> None:
@@ -173,8 +173,8 @@ class Captured:
         numbers = [self.roots[root].argument for root in sorted(self.written_roots)]
         self.written = [number for number in numbers if number is not None]
         self._schedule: Schedule | None = None
-        self._others: dict[Settings, Schedule] = {}  # under other settings, which calls may change to and fro
-        self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, whatever of it was done
+        self._others: dict[Settings, Schedule] = {}  # under other settings: calls may alternate between them
+        self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, after any part of it
         self.fails, self.fails_late = (False, False) if self.may_be_repeated else _fails(self)
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
         self.pays_dispatched &= is_dispatched
@@ -186,12 +186,12 @@ class Captured:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether there is a schedule, so that it is known what of its steps are library calls."""
+        """Whether there is a schedule, so that it is known which of its steps are library calls."""
         return self._schedule is not None
 
     def _costs(self, looked: int, by_tape: float) -> tuple[float, bool]:
-        """Return how many seconds a call of its kernels saves, and whether it pays dispatched. by_tape: what a gradient
-        costs with library calls besides.
+        """Return how many seconds a call saves by kernels, and whether it pays if it is dispatched by machine code.
+        by_tape: the additional seconds that gradients cost with library calls.
         """
         if self.device.backend is not CPU:
             return inf, False
@@ -225,18 +225,18 @@ class Captured:
         return saved, is_dispatched and by_calls + costs.CALL > by_kernels - costs.RUN - runs + dispatched
 
     def begin(self, spot: Spot) -> int:
-        """Return where memory began when the call was captured, or some other place apart from all other memory."""
+        """Return the address of a spot at the time of capture; if it is in no argument, one apart from all others."""
         argument = self.roots[spot.root].argument
         begin = APART * -(spot.root + 1) if argument is None else self.begins[argument]
         return begin + spot.after
 
     def _is_whole(self, spot: Spot) -> bool:
-        """Return whether a spot is all of its memory, and no view of some."""
+        """Return whether a spot is all of its memory, rather than a view of a part."""
         return not spot.after and spot.meta.nbytes == self._nbytes[spot.root]
 
     def run(self, arguments: Sequence[TBlob], limits: Settings, cells: Sequence[Any] = ()) -> list[TBlob]:
-        """Return the results for these arguments, which are written as the call wrote its own. cells: of what is
-        computed of numbers.
+        """Return the results for these arguments, which are written as the captured call wrote its own. cells: the
+        values of the cells of arithmetic on numbers.
         """
         schedule = self._schedule
         if schedule is None or not schedule.fits(limits):
@@ -245,7 +245,7 @@ class Captured:
             before_write(arguments[number].owner)
         scalars = self._scalars
         if self._varying:
-            scalars = scalars.copy()  # in a list of its own, which tells kernels that it is another one
+            scalars = scalars.copy()  # a new list tells kernels that scalars have changed
             for place, cell in self._varying:
                 scalars[place] = cells[cell]
         written = [arguments[number].owner for number in self.written]
@@ -259,7 +259,7 @@ class Captured:
         return [output.of(arguments, results) for output in self.outputs]
 
     def can_be_undone(self, arguments: Sequence[TBlob]) -> bool:
-        """Return whether what a call changes is little, and its generators are known."""
+        """Return whether a call changes little enough memory to copy it, and only generators that are known."""
         known = all(hasattr(draw, "generator") for draw in self._draws)
         return known and sum([arguments[number].nbytes for number in self.written]) <= UNDONE
 
@@ -268,14 +268,14 @@ class Captured:
         return [step.function for step in self.steps if isinstance(step, Called) and not step.takes]
 
     def before(self, arguments: Sequence[TBlob]) -> Before:
-        """Return what a call changes, as it is before."""
+        """Return copies of all that a call changes, to be taken before it."""
         blobs = [arguments[number] for number in self.written]
         generators = {id(draw.generator): draw.generator for draw in self._draws if draw.generator is not None}
         copies = [(blob, self.device.backend.call(blob.native().copy)) for blob in blobs]
         return Before(copies, [(one.bit_generator, one.bit_generator.state) for one in generators.values()])
 
     def standing(self, arguments: Sequence[TBlob]) -> Standing | None:
-        """Return a run that stands ready, whose results are all that is returned; None where there is none."""
+        """Return a run that stands ready and whose results are exactly the outputs; None where there is none."""
         whole = [one for one in self.outputs if one.is_whole and one.meta.layout.order(one.meta.dtype.itemsize)]
         if self._schedule is None or len(whole) < len(self.outputs):
             return None
@@ -289,7 +289,7 @@ class Captured:
         return found._replace(makes=makes, kept=(found.kept, self._constants)) if alike else None
 
     def lines(self) -> list[str]:
-        """Return what it does, in words: the schedule if there is one, else the steps that were taken down."""
+        """Return a description in lines: of the schedule if there is one, else of the recorded steps."""
         schedule = self._schedule
         if schedule is None:
             return [f"  {len(self.steps)} steps, of which a schedule is prepared with the next call"]
@@ -299,13 +299,13 @@ class Captured:
         return [head, *[f"    {words}" for words in self.words()]]
 
     def words(self) -> list[str]:
-        """Return what each instruction of the schedule does, in words; none before it is prepared."""
+        """Return a description of each instruction of the schedule; none before it is prepared."""
         return [one.words() for one in self._schedule.instructions] if self._schedule else []
 
     # ---- preparing
 
     def _changed(self, limits: Settings) -> Schedule:
-        """Return a schedule for settings that differ from those of the last call, whose schedule is kept."""
+        """Return a schedule for settings that differ from those of the last call; that call's schedule is kept."""
         if self._schedule is not None:
             make_room(self._others, MOST_SETTINGS)
             self._others[self._schedule.limits] = self._schedule
@@ -337,7 +337,7 @@ class Captured:
 
 
 def _prepared(step: Evaluated) -> int:
-    """Return how many of an evaluation's steps are convolutions and their kin: by functions other than products."""
+    """Return how many of an evaluation's kernels are direct calls other than products: convolutions and their kin."""
     made = [step.trace.values[kernel.results[0]] for kernel in step.plan.kernels if kernel.direct is not None]
     return sum([node.op.name != "matmul" and type(node.op) is not View for node in made])
 
@@ -345,10 +345,11 @@ def _prepared(step: Evaluated) -> int:
 class _Joined:
     """The schedule of several steps, while it is put together.
 
-    constants: memory that is given besides the arguments. outputs: what is returned. own: the roots of results, which
-    have memory of their own. copied: constants that are written, or returned, and where among what is given they are;
-    given: all other memory that is given. places: of roots, the word of a run that tells of it and what is to be added;
-    numbers: of roots that are made, the values that they are. noted: where in the arena failures of factorisations are.
+    constants: blobs that are given besides the arguments. outputs: the tensors that are returned. own: the roots of
+    results, which have memory of their own. copied: constants that are written or returned, and their places among the
+    given blobs; given: all other roots that are given. places: for each root, the word of a run that has its address,
+    and the offset from there; numbers: for roots that are made, the numbers of their values. noted: the offset in the
+    arena of the word for failures of factorisations.
     """
 
     def __init__(self, captured: Captured, limits: Settings, *, folds: bool) -> None:
@@ -374,7 +375,7 @@ class _Joined:
         self.schedule = self.builder.schedule([self.numbers[number] for number in made], keeps_arena=True)
 
     def _join(self) -> None:
-        """Enter all steps in order; what nobody needs any more gives its place to others."""
+        """Enter all steps in order; memory that is not needed any more gives its place to others."""
         first: dict[int, int] = {}
         final: dict[int, int] = {}
         for at, root in uses(self.steps):
@@ -399,19 +400,19 @@ class _Joined:
                     self.builder.drop([self.numbers[root]])
 
     def _begin_with(self, root: int) -> None:
-        """Enter memory that is there before a step writes it: with the contents of a constant, or unset."""
+        """Enter memory that exists before a step writes it: with the contents of a constant, or unset."""
         if root in self.copied:
             self._copy_in(root, self.copied[root])
         else:
             self._leave_unset(root)
 
     def _where(self, spot: Spot) -> tuple[int, int]:
-        """Return the word of a run that tells of memory, and what is to be added."""
+        """Return the word of a run that has the address of a spot's memory, and the offset from there."""
         word, more = self.places[spot.root]
         return word, more + spot.after
 
     def _leaf(self, spot: Spot, number: int = 0) -> Leaf:
-        """Return memory as what a value lies in."""
+        """Return a spot as the memory of a value."""
         given = self.given.get(spot.root)
         return Leaf(number, -1 - self.numbers[spot.root] if given is None else given, spot.after)
 
@@ -477,8 +478,8 @@ class _Joined:
         builder.instruct(Call(step.function, takes, tuple(gives), Ready(), []))
 
     def _launch(self, step: Called) -> None:
-        """Enter a call by machine code. A factorisation that fails stops the run where the captured call can be made
-        again; elsewhere it is found, and raised, at once.
+        """Enter a call by machine code. A factorisation that fails stops the run if the captured call can be repeated;
+        otherwise its failure is noted and checked by an instruction, which raises at once.
         """
         builder, again = self.builder, self.captured.may_be_repeated
         way = self._way(step, first=not again and self.noted is None)
@@ -498,7 +499,7 @@ class _Joined:
             builder.instruct(Checked(builder.arena_word, where[FAILED][1], step.name, []))
 
     def _transform(self, step: Called, transform: ByCufft) -> None:
-        """Enter a Fourier transform on another device: with a place for what it copies, and one for its work area."""
+        """Enter a Fourier transform on another device: with scratch memory for its copy, and for its work area."""
         builder, root, meta = self.builder, step.gives[0].root, step.gives[0].meta
         source = builder.number(step.takes[0].meta, self._leaf(step.takes[0]))
         made, where = self._make(root, meta), [self._where(step.takes[0]), self.places[root]]
@@ -507,11 +508,11 @@ class _Joined:
         instead = partial(by_library, step.function, [source], self.numbers[root])
         task = Task(step.name, step.takes[0].meta.nbytes + meta.nbytes)
         builder.launch(Step(transform, where, (), False, instead, task), made, ())
-        for number in _SCRATCH:  # what comes after it on the stream may have them
+        for number in _SCRATCH:  # later work on the stream may use them
             builder.arena.release(number)
 
     def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:
-        """Return how machine code makes a library call. first: whether it is the first one that notes failures."""
+        """Return how machine code does a library call. first: whether it is the first one that notes failures."""
         if can_be_rolled(step) or can_be_packed(step):
             return ByCopy.of(step)
         if step.indexing is not None:
@@ -522,7 +523,7 @@ class _Joined:
         return ByLapack(step.function, takes, gives, first=first)
 
     def _make(self, root: int, meta: Meta) -> list[Made]:
-        """Give a root memory in the arena, or of its own where it is returned: that is what is to be made."""
+        """Give a root memory in the arena, or of its own if it is a result; return the memory that is to be made."""
         builder = self.builder
         builder.numbers += 1
         number = self.numbers[root] = builder.numbers - 1
@@ -535,7 +536,7 @@ class _Joined:
         return []
 
     def _leave_unset(self, root: int) -> None:
-        """Enter memory that begins with unset values: as what is returned of it, where that is all of it."""
+        """Enter memory that begins unset: with the meta of the result that is all of it, if one is, else as bytes."""
         nbytes = self.roots[root].nbytes
         metas = [spot.meta for spot, _ in self.captured.results if spot.root == root and not spot.after]
         whole = [meta for meta in metas if meta.nbytes == nbytes and meta.layout.is_contiguous(meta.dtype.itemsize)]

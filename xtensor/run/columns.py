@@ -4,7 +4,7 @@ Centring is one: the sum of each column, its mean, the differences. A strip of c
 through all passes while it lies in the cache. Passes are staggered: while one pass goes down a strip, the next goes
 down the strip before it, some rows of each in turn, so that memory is read and written at the same time.
 
-A column is summed up as `reduce` does it alone, to the same bits: rows in groups, groups in pieces.
+A column is summed in the same order as by `reduce` alone, to the same bits: rows in groups, groups in pieces.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .maps import can_stream
 from .native import SCRATCH, Launch, Making, Scalar, enter_scalars, scalar_numbers, scalar_word
 from .nest import Nest
 
-# Bytes behind a narrow value: more than a vector has.
+# Bytes kept free behind a narrow value: more than a vector has.
 ROOM = 512
 
 
 class Strips(NamedTuple):
-    """How rows and columns are walked.
+    """How the rows and columns are divided.
 
-    width: columns of a strip; block: rows of a block; piece: rows that are combined before others are; far: whether
-    arrays come from memory.
+    width: columns of a strip; block: rows of a block; piece: rows that are summed before sums are combined; far:
+    whether arrays come from main memory.
     """
 
     rows: int
@@ -61,7 +61,7 @@ def shape_of(columns: Columns, values: Mapping[int, Any]) -> Shape:
 
 
 class ByColumns:
-    """All kernels of some work as one launch, each thread over some of the strips; everything in memory is packed."""
+    """All kernels of some work as one launch, in which each thread takes some of the strips; all arrays are packed."""
 
     def __init__(self, work: Work, columns: Columns) -> None:
         self.kernels, self.kept = columns.kernels, work.plan.kept
@@ -73,8 +73,8 @@ class ByColumns:
 
     @classmethod
     def of(cls, work: Work) -> ByColumns | None:
-        """Return work strip by strip, None where that is not possible or does not pay: such work writes to given
-        memory before all of it is read.
+        """Return the work strip by strip, None where that is not possible or does not pay. It is not possible with
+        given results, which would be written before all of their memory is read.
         """
         columns = work.plan.columns
         if columns is None or work.into or not work.is_packed or not _pays(columns, work.plan, work.metas):
@@ -133,19 +133,19 @@ def _widest(columns: Columns) -> int:
 
 
 def _own_lengths(columns: Columns, values: Mapping[int, Any], number: int) -> tuple[int, int]:
-    """Return how many rows and columns a value has of its own."""
+    """Return how many rows and columns a value has itself, before it is broadcast."""
     shape, ndim = values[number].shape, len(shape_of(columns, values))
     return _lengths((1,) * (ndim - len(shape)) + tuple(shape), columns.lead)
 
 
 def _repeats(columns: Columns, values: Mapping[int, Any], number: int) -> bool:
-    """Return whether a value repeats along some axes of the rows or the columns only."""
+    """Return whether a value is broadcast along only some of the axes of the rows, or of the columns."""
     every = zip(_own_lengths(columns, values, number), _lengths(shape_of(columns, values), columns.lead), strict=True)
     return any([own not in (1, whole) for own, whole in every])
 
 
 def _strips_of(columns: Columns, values: Mapping[int, Any], threads: int) -> Strips:
-    """Return how the columns are cut: narrow where they come from memory, else as wide as the caches allow."""
+    """Return how the columns are cut: into narrow strips if they come from memory, else as wide as the caches allow."""
     rows, cells = _lengths(shape_of(columns, values), columns.lead)
     widest, machine = _widest(columns), host()
     assert machine is not None
@@ -159,7 +159,7 @@ def _strips_of(columns: Columns, values: Mapping[int, Any], threads: int) -> Str
 
 
 class Memory(NamedTuple):
-    """Where a value lies: its number, or SCRATCH and then where in that, and the bytes to the next row and column; 0
+    """Where a value lies: its number, or SCRATCH and the offset there, and the bytes to the next row and column; 0
     where that is the same element.
     """
 
@@ -170,10 +170,10 @@ class Memory(NamedTuple):
 
 
 class _Steps:
-    """What runs, in order, while it is found.
+    """The steps in the order in which they run, while they are collected.
 
     memories: where values lie. given: the scalars of the steps.
-    nbytes: of scratch memory, in which narrow values and accumulators lie over their whole width.
+    nbytes: of scratch memory, which holds narrow values and accumulators over all columns.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class _Steps:
         return Cells(len(self.memories) - 1, 0, False, True)
 
     def _cells(self, number: int, *, is_made: bool = False) -> Cells:
-        """Return where a value lies; is_made: whether a kernel makes it."""
+        """Return where a value lies; is_made: whether it is a kernel's result."""
         if number not in self._lies:
             itemsize = self.values[number].dtype.itemsize
             rows, cells = _own_lengths(self.columns, self.values, number)
@@ -215,7 +215,7 @@ class _Steps:
         return self._lies[number]
 
     def _add(self, kernel: Kernel, later: Sequence[Kernel], lag: int, is_pass: bool) -> None:
-        """Enter what a kernel is made of."""
+        """Enter the steps of a kernel."""
         program, scalars = kernel.program, scalar_numbers(kernel.scalars, kernel.program.scalars)
         cells = [self._cells(n) for n in kernel.inputs] + [self._cells(n, is_made=True) for n in kernel.results]
         if program.reductions:
@@ -235,7 +235,7 @@ class _Steps:
         return machine is not None and machine.streams and can_stream(program, nest)
 
     def _fold(self, program: Program, cells: Sequence[Cells], scalars: Sequence[Scalar], lag: int) -> None:
-        """Enter a pass that reduces: what its accumulators begin with, groups of rows, and what is left of them."""
+        """Enter a pass that reduces: filling its accumulators, groups of rows, and the rows that are left over."""
         plain, inputs, count = len(program.moved), len(program.inputs), len(program.reductions)
         own = [self._room(one.dtype) for one in program.reductions]
         together = list(zip(program.reductions, own, cells[plain:], strict=True))
@@ -257,7 +257,7 @@ class _Steps:
 
 
 def _fill(reduction: Reduction, cells: Cells, when: int, lag: int) -> tuple[ColumnStep, tuple[Scalar]]:
-    """Return the step that writes what a reduction's accumulators begin with, and that number as a word."""
+    """Return the step that writes the initial value of a reduction's accumulators, and that value as a word."""
     fill = the_program((reduction.dtype,), (), (), (), (0,), ())
     step = ColumnStep(fill, (Cells(-1, 0, False, False), cells), when, lag, starts=True)
     return step, (scalar_word(identity(reduction), reduction.dtype),)

@@ -1,6 +1,6 @@
 """CUDA kernels meet memory: loop nests from shapes and strides, the numbers a kernel is given, and its launches.
 
-What is found out for one program, shape and layout is remembered, so that a further call fills in addresses and
+The launches for one program, shape and layout are remembered, so that a further call only fills in addresses and
 scalars and launches. Sizes choose the grid and how many threads share a result, never the code.
 """
 
@@ -37,10 +37,10 @@ from ..plan.program import Kernel, Named, Program, Reduction
 from ..plan.program import program as the_program
 from .nest import Nest, lie_of, nest_of
 
-# Chunks that a block reduces at least and at most, by rows and by columns, and the blocks that fill a device.
+# The fewest chunks a block reduces, by rows and by columns, the most as a multiple, and the blocks that fill a device.
 ROW_PIECE, COLUMN_PIECE, MOST_PER_PIECE, BLOCKS = 2048, 512, 32, 1024
 
-# Columns below which a block goes along them one after the other.
+# With fewer columns than this a reduction goes by rows.
 NARROW = 8
 
 
@@ -49,7 +49,8 @@ class Launch(NamedTuple):
 
     takes: the places of its addresses among those of the operands and, after them, of the memory between launches; None
     where it takes them all, in order.
-    scalars: whether it takes scalars. head: packs where the table of addresses is, and the addresses.
+    scalars: whether it takes scalars. head: packs the address of the table of addresses, and the addresses. tail: its
+    other numbers, packed.
     """
 
     function: cuda_build.Function
@@ -64,7 +65,7 @@ class Launch(NamedTuple):
     def __call__(self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0, told: int = 0) -> None:
         """Launch it; with a table of addresses, `addresses` are places in that (see `placed`).
 
-        scalars: their words. told: where on the device it finds them instead, if not 0.
+        scalars: their words. told: the address on the device where it finds them instead, if not 0.
         """
         function, grid, block, shared, takes, takes_scalars, head, tail = self
         taken = addresses if takes is None else [addresses[place] for place in takes]
@@ -74,16 +75,16 @@ class Launch(NamedTuple):
 
 
 class Launches(NamedTuple):
-    """Launches in turn, and the bytes of each piece of memory in which they hand something on to each other."""
+    """Launches in turn, and the bytes of each buffer through which one passes values to the next."""
 
     launches: tuple[Launch, ...]
     between: tuple[int, ...] = ()
 
 
 class Launcher:
-    """What makes the launches of kernels over a shape that has elements, for how operands are aligned.
+    """A maker of the launches of kernels over a shape that has elements; they depend on how operands are aligned.
 
-    numbers, scalars: of the values that it takes; dtypes: of the scalars.
+    numbers, scalars: the numbers of its operands and of its scalars; dtypes: of the scalars.
     """
 
     def __init__(self, numbers: Sequence[int], kernels: Sequence[Kernel], work: Work) -> None:
@@ -94,7 +95,7 @@ class Launcher:
         self._made: dict[tuple[int, ...], Launches | LacksError] = {}
 
     def launches(self, addresses: Sequence[int]) -> Launches | LacksError:
-        """Return the launches for values that lie at these addresses, or why there are none."""
+        """Return the launches for operands at these addresses, or the error that says why there are none."""
         aligned = tuple([address % VECTOR for address in addresses])
         made = self._made.get(aligned)
         if made is None:
@@ -102,14 +103,14 @@ class Launcher:
         return made
 
     def new(self, aligned: Sequence[int]) -> Launches | LacksError:
-        """Make them anew for operands that begin so far behind multiples of a vector."""
+        """Return new launches, or the error. aligned: how far operands begin behind multiples of a vector."""
         try:
             return self._launches(aligned)
         except LacksError as lack:
             return lack.with_traceback(None)  # which would keep the memory of the run
 
     def _launches(self, aligned: Sequence[int]) -> Launches:
-        """Return the same; raises LacksError where there are none."""
+        """Return new launches; raises LacksError where there are none."""
         raise NotImplementedError
 
 
@@ -127,7 +128,7 @@ class ByKernel(Launcher):
 
 
 def texts(kernel: Kernel, work: Work) -> list[str]:
-    """Return the text of each launch of a kernel; memory that is still to come begins where vectors do."""
+    """Return the text of each launch of a kernel; memory that is not allocated yet counts as aligned to vectors."""
     if kernel.direct is not None:
         return ["a matrix product, by cuBLAS"]
     numbers = (*kernel.inputs, *kernel.results)
@@ -138,7 +139,7 @@ def texts(kernel: Kernel, work: Work) -> list[str]:
 
 
 def generated(kernel: Kernel, values: Sequence[Any]) -> Kernel | None:
-    """Return a kernel that the planner leaves to the library as one that CUDA has: argmax and argmin; else None."""
+    """Return a kernel that the planner leaves to the library as a reduction for CUDA: argmax or argmin; else None."""
     if kernel.direct is None or values[kernel.direct].op.name not in ARGUMENTS:
         return None
     node, (number,) = values[kernel.direct], kernel.inputs
@@ -162,13 +163,13 @@ def launches_over(
 ) -> Launches:
     """Return the launches of a program over a shape; raises LacksError where none can be made.
 
-    strides, aligned: of its inputs, then its outputs, then what it reduces to. axes: which it reduces.
+    strides, aligned: of its inputs, its outputs, and the results of its reductions. axes: those that it reduces.
     """
     return _Maker(program, aligned, backend, contract).over(shape, strides, axes)
 
 
 class _Maker:
-    """One program's launches on one device; their texts alone without a backend.
+    """One program's launches on one device, or their texts alone if there is no backend.
 
     aligned: how far operands begin behind multiples of a vector.
     """
@@ -209,8 +210,8 @@ class _Maker:
     def _lie(self, strides: Sequence[Sequence[int]], most: int) -> tuple[int, tuple[str, ...]]:
         """Return how many neighbours a thread takes, and how operands lie along the innermost loop.
 
-        The number does not depend on addresses, so that neither do results: what begins between vectors is read one
-        by one.
+        The number does not depend on addresses, so that results do not either: an operand that is not aligned to
+        vectors is read element by element.
         """
         inputs = len(self.program.inputs)
         lie = [lie_of(one[-1], size) for one, size in zip(strides, self.sizes, strict=False)]
@@ -241,7 +242,7 @@ class _Maker:
         return self._rows(nest, kept) if narrow or nest.reduced[last] else self._columns(nest, kept)
 
     def _rows(self, nest: Nest, kept: int) -> Launches:
-        """Reduce with some threads of a block for each result, side by side along the innermost loop."""
+        """Return launches in which some threads of a block, side by side in the innermost loop, reduce each result."""
         lanes, lie = self._lie(nest.strides[: len(self.sizes)], lanes_of(self.program, 8))
         count = prod(nest.lengths[kept:-1]) * -(-nest.lengths[-1] // lanes)
         rows = prod(nest.lengths[:kept])
@@ -252,7 +253,7 @@ class _Maker:
         return self._reducing(form, nest, numbers, -(-rows // (THREADS >> shift)), pieces)
 
     def _columns(self, nest: Nest, kept: int) -> Launches:
-        """Reduce with results side by side: neighbouring threads read neighbouring elements."""
+        """Return launches with results side by side: neighbouring threads read neighbouring elements."""
         count, rows = prod(nest.lengths[kept:]), prod(nest.lengths[:kept])
         blocks = -(-rows // SIDE)
         pieces = _pieces(count, blocks, COLUMN_PIECE, MOST_PER_PIECE * COLUMN_PIECE)
@@ -261,7 +262,7 @@ class _Maker:
         return self._reducing(form, nest, numbers, blocks, pieces)
 
     def _reducing(self, form: Form, nest: Nest, numbers: dict[str, Any], blocks: int, pieces: int) -> Launches:
-        """Return a reduction's launch, or two where each result is made of pieces."""
+        """Return a reduction's launch, or two if each result is reduced in pieces."""
         piece = -(-numbers["count"] // pieces)
         pieces = -(-numbers["count"] // piece)
         numbers |= {"piece": piece, "parts": [0] * len(self.program.reductions)}
@@ -330,12 +331,12 @@ def launch_of(
 
 
 def _pieces(count: int, blocks: int, least: int, most: int) -> int:
-    """Return in how many pieces a result is reduced: enough to fill the device, or for sums not to be too long."""
+    """Return in how many pieces a result is reduced: enough to fill the device, and so many that none is too long."""
     return max(min(-(-count // least), -(-BLOCKS // blocks)), -(-count // most))
 
 
 def _kept_first(nest: Nest) -> Nest:
-    """Return the loops with those that are reduced last, at least one of them."""
+    """Return the loops reordered so that reduced ones come last, with one of length 1 added if there are none."""
     order = sorted(range(len(nest.lengths)), key=lambda loop: nest.reduced[loop])
     lengths, reduced = tuple([nest.lengths[loop] for loop in order]), tuple([nest.reduced[loop] for loop in order])
     strides = tuple([tuple([one[loop] for loop in order]) for one in nest.strides])

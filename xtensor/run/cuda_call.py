@@ -1,6 +1,6 @@
-"""One call on a CUDA device as one kernel, launched at once: what a small call is, without a graph.
+"""One call on a CUDA device as one kernel, launched at once without a graph, as small calls are.
 
-It is the kernel that the same call would be as a recorded step, so that results do not depend on which it was.
+It is the same kernel as for a recorded step, so that results do not depend on whether a call was recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .native import scalar_words
 class Call:
     """A program of arrays and Python numbers that has one result.
 
-    dtype: the result's. axes: which the program reduces, and whether they stay, with one element.
+    dtype: the result's. axes: those that the program reduces, and whether they are kept with length 1.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Call:
     def ready(self, natives: Sequence[Native], limits: Settings, target: Native = None) -> Way | None:
         """Return the kernel for arrays that lie as these do; None where there is none.
 
-        target: what it writes, which is then one of the arrays, or lies apart from them; None for a new array.
+        target: the array to write, which is one of the arrays or apart from them in memory; None for a new array.
         """
         shape = broadcast_shapes(*[native.shape for native in natives])
         if 0 in shape or (target is not None and target.shape != shape):
@@ -61,7 +61,7 @@ class Call:
 
 
 class Way(NamedTuple):
-    """A call of arrays that lie in one way. strides: of a new result, None where that is in C order."""
+    """A call for arrays of certain layouts. strides: of a new result, None where that is in C order."""
 
     call: Call
     launches: Launches
@@ -81,7 +81,7 @@ class Way(NamedTuple):
         told = scalar_words(numbers, call.program.scalars) if numbers else b""
         stream = library.cuda.get_current_stream(backend.number).ptr
         if between:
-            memory = [library.empty(nbytes, np.uint8) for nbytes in between]  # not let go before the last launch
+            memory = [library.empty(nbytes, np.uint8) for nbytes in between]  # must live until the last launch
             addresses += [one.data.ptr for one in memory]
         for launch in launches:
             launch(addresses, told, stream)
@@ -93,7 +93,7 @@ class Way(NamedTuple):
 
 
 def mapping(op: Operation, kinds: Sequence[DType | type], dtype: DType, backend: Any) -> Call:
-    """Return an elementwise call. kinds: of each operand its dtype, or the type of a Python number.
+    """Return an elementwise call. kinds: for each operand its dtype, or the type of a Python number.
 
     Raises TypeError for kinds that NumPy's function of that name has no loop for.
     """
@@ -107,7 +107,7 @@ def mapping(op: Operation, kinds: Sequence[DType | type], dtype: DType, backend:
 
 
 def reducing(op: Operation, x: DType, ndim: int, params: dict[str, Any], dtype: DType, backend: Any) -> Call:
-    """Return a call that reduces an array of so many axes along params["axis"] (None: all of them)."""
+    """Return a call that reduces an array of `ndim` axes along params["axis"] (None: all of them)."""
     reduction = Reduction(op, tuple(params.items()), 0, dtype)
     axes = axes_of(params["axis"], ndim)
     return Call(program((x,), (), (), (), (), (reduction,)), dtype, backend, (axes, params["keepdims"]))

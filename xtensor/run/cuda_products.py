@@ -1,7 +1,8 @@
 """Matrix products on a CUDA device as launches: cuBLAS is called at its own address, in CUDA graphs too.
 
-The other kernels of a graph are told where operands lie by a table, a product only when the graph is recorded. What
-comes to lie elsewhere from run to run is therefore copied for it, packed (see cuda_segment.py).
+The other kernels of a graph read the addresses of operands from a table, but a product is given them only when the
+graph is recorded. Operands whose addresses change from run to run are therefore copied for it, packed (see
+cuda_segment.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..plan.program import Kernel, Program, program
 from .cuda import Launch, Launcher, Launches, launches_over
 from .products import Matrix, stacks_of
 
-# What the library's integers hold; bytes of an operand up to which it is copied for a graph.
+# The bound of the library's integers; the most bytes of an operand that is copied for a graph.
 REACH, COPIED = 1 << 31, 16 << 20
 
 # The places of an operation's operands and result.
@@ -46,8 +47,7 @@ class Product(NamedTuple):
 
 
 class ToldOnce(Launcher):
-    """A library's function as a launch, which a CUDA graph tells where operands lie when it is recorded, and never
-    again.
+    """A library's function as a launch, which in a CUDA graph has the addresses of operands from its recording.
 
     result: the place of the result among the operands.
     """
@@ -55,22 +55,22 @@ class ToldOnce(Launcher):
     result: int
 
     def packed_nbytes(self, place: int) -> int | None:
-        """Return the bytes of a packed copy of an operand, or of the result; None where it is not to be copied."""
+        """Return the bytes of a packed copy of an operand, or of the result; None if it is too large to be copied."""
         raise NotImplementedError
 
     def packed(self, places: Sequence[int], aligned: Sequence[int]) -> Any:
-        """Return what is launched where these places lie packed, and others as far behind multiples of a vector."""
+        """Return the launch for operands of which these places are packed. aligned: how far operands begin behind
+        multiples of a vector.
+        """
         raise NotImplementedError
 
     def copies(self, place: int, address: int) -> tuple[Launch, ...]:
-        """Return the launches that copy an operand from there to where it lies packed, or the result from where it does
-        to there.
-        """
+        """Return the launches that copy an operand at an address to its packed copy, or a packed result back there."""
         raise NotImplementedError
 
 
 def same(unit: int) -> Program:
-    """Return what copies elements of so many bytes."""
+    """Return the program that copies elements of so many bytes."""
     return program((np.dtype(f"u{unit}"),), (), (), (), (0,), ())
 
 
@@ -87,7 +87,7 @@ class ByCublas(ToldOnce):
 
     @classmethod
     def of(cls, kernel: Kernel, work: Work) -> ByCublas | None:
-        """Return a step that is a product which cuBLAS computes of operands as they lie; None for others."""
+        """Return a product that cuBLAS can compute from its operands as they lie; None for other steps."""
         (result,) = kernel.results
         node = work.trace.values[result]
         if node.op.name != "matmul" or node.dtype.char not in LETTERS or work.limits.engine in ("direct", "interpret"):
@@ -96,7 +96,7 @@ class ByCublas(ToldOnce):
             return None
         stacks = stacks_of(kernel, work)
         turned = node.params["turned"] if node.dtype.kind == "c" else (False, False)
-        # The library's matrices lie by columns. What lies by rows is a transposed one, and so is the product.
+        # The library's matrices lie by columns. One that lies by rows is a transposed one, and so is the product.
         for swapped in (True, False):
             a, b, c = [stacks[place].turned for place in (B, A, C)] if swapped else stacks
             gemm = _gemm(node.dtype.char, (a, b, c), turned[::-1] if swapped else turned)
@@ -139,7 +139,7 @@ class ByCublas(ToldOnce):
 def _gemm(char: str, matrices: Sequence[Matrix], conjugated: Sequence[bool]) -> Gemm | None:
     """Return a product of stacks that lie by columns, or whose operands lie by rows; None where they do not.
 
-    conjugated: which operands are.
+    conjugated: whether each operand is.
     """
     a, b, c = matrices
     first, second = _way(a, conjugated[A]), _way(b, conjugated[B])
@@ -152,19 +152,19 @@ def _gemm(char: str, matrices: Sequence[Matrix], conjugated: Sequence[bool]) -> 
     leads = _lead(a, first), _lead(b, second), _lead(c, PLAIN)
     rows, columns, terms, many = *c.shape[-2:], a.shape[-1], prod(lead)
     if second == PLAIN and (next_a, next_b, next_c) == (0, columns * leads[B], columns * leads[C]):
-        columns, many, next_b, next_c = columns * many, 1, 0, 0  # one matrix for all: they are one product
+        columns, many, next_b, next_c = columns * many, 1, 0, 0  # all share one first matrix: it is one product
     if max(rows, columns, terms, many, *leads) >= REACH:
         return None
     return Gemm(char, (first, second), (rows, columns, terms), leads, (next_a, next_b, next_c), many)
 
 
 def _lead(one: Matrix, way: int) -> int:
-    """Return the elements from line to line of a matrix."""
+    """Return the stride between the lines of a matrix, in elements."""
     return one.strides[-1 if way == PLAIN else -2]
 
 
 def _way(one: Matrix, conjugated: bool) -> int | None:
-    """Return how the library takes an operand, None where it does not."""
+    """Return the library's code for how an operand lies, None where it cannot take it."""
     if one.by_columns and not conjugated:
         return PLAIN
     if one.by_rows:
@@ -173,7 +173,7 @@ def _way(one: Matrix, conjugated: bool) -> int | None:
 
 
 def _step(one: Matrix, lead: Shape) -> int | None:
-    """Return the elements from matrix to matrix of a stack, None where they are not always as many."""
+    """Return the stride between the matrices of a stack, in elements; None where it is not constant."""
     steps = strides_over(Layout(one.shape[:-2], one.strides[:-2]), lead)
     loops = [(n, step) for n, step in zip(lead, steps, strict=True) if n > 1]
     if any([outer != n * inner for (_, outer), (n, inner) in pairwise(loops)]) or (loops and loops[-1][1] < 0):
@@ -182,8 +182,8 @@ def _step(one: Matrix, lead: Shape) -> int | None:
 
 
 def _lies(gemm: Gemm, place: int) -> tuple[Shape, Shape]:
-    """Return the lengths and strides, in elements, of what an operand or the result is in memory: matrices, their
-    lines, and the elements of a line, which are next to each other.
+    """Return the lengths and strides, in elements, of an operand or the result in memory: over matrices, their lines,
+    and the elements of a line, which are contiguous.
     """
     rows, columns, terms = gemm.sizes
     high, wide = ((rows, terms), (terms, columns), (rows, columns))[place]

@@ -1,8 +1,8 @@
 """Row programs on CUDA: all kernels of a plan as one, in which some threads of a block take a row through all of them.
 
-What several kernels read of a row, or one hands to the next, stays in registers where a row has few enough cells, else
-in shared memory, all of it or as many cells as fit; of the others inputs are read again, and what is handed on lies in
-memory of its own. Every thread reads only cells that it wrote.
+The cells of a row that several kernels read, or one passes to the next, stay in registers if a row is short enough,
+else in shared memory: all of them, or as many as fit. Of the remaining cells, inputs are read again, and passed values
+lie in global memory of their own. Every thread reads only cells that it wrote.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from ..plan.rows import INSIDE, KEPT, RowProgram, Stage, numbers_of, row_program
 from .cuda import BLOCKS, Launcher, Launches, launch_of
 from .nest import joined
 
-# Chunks of an item of a row that a thread holds in registers, at most, and of all items together.
+# The most chunks that a thread holds in registers: of one item of a row, and of all items together.
 MOST_HELD, MOST_CHUNKS = 8, 32
 
-# Threads of a row that takes more than a quarter of a processor's shared memory: fewer would leave memory idle.
+# Threads for a row that takes more than a quarter of a processor's shared memory: fewer would leave memory idle.
 MANY = 1024
 
-# Of a row that has no room in shared memory some cells lie there if that is one in so many.
+# If a row does not fit shared memory, part of it lies there if that is at least one cell in this many.
 NEAR = 4
 
 
 class RowForm(NamedTuple):
-    """What text depends on besides the program. lanes: cells a thread takes at a time; wide: whether indices have 64
-    bits; shared: whether what is read again lies in shared memory. held: how often a thread takes cells where all it
-    takes stays in registers, and shift: the logarithm of how many threads then share a row; 0 where that is not so.
-    turning: the items whose rows come again, as those of a mask do for all heads. near: whether shared memory has only
-    a row's first cells. threads: of a block.
+    """The facts besides the program on which text depends. lanes: cells a thread takes at a time; wide: whether indices
+    have 64 bits; shared: whether items that are read again lie in shared memory. held: the chunks that a thread takes
+    if all of them stay in registers, and shift: the logarithm of the number of threads that then share a row; otherwise
+    both are 0. turning: the items whose rows repeat, as those of a mask do for all heads. near: whether shared memory
+    has only a row's first cells. threads: of a block.
     """
 
     lanes: int
@@ -64,8 +64,8 @@ class RowForm(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Which of an item's rows belongs to a row: its number over `each`, modulo `period`. stride: bytes from one to the
-    next.
+    """Which of an item's rows belongs to a row: the row's number divided by `each`, modulo `period`. stride: the bytes
+    from one of the item's rows to the next.
     """
 
     stride: int
@@ -74,7 +74,7 @@ class Turn(NamedTuple):
 
 
 def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
-    """Return, of every item that is read again, its place in shared memory and bytes: dead ones give up theirs."""
+    """Return, for every item that is read again, its slot in shared memory and its itemsize: dead items free theirs."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for place, stage in enumerate(rows.stages):
@@ -85,7 +85,7 @@ def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
     free: list[tuple[int, int]] = []
     count = 0
     for place in range(len(rows.stages)):
-        free += [found[n] for n in found if last[n] == place]  # read before anything of this stage is written
+        free += [found[n] for n in found if last[n] == place]  # a stage reads a cell before it writes one
         for number in [n for n, begin in first.items() if begin == place]:
             size = rows.items[number].dtype.itemsize
             if not rows.items[number].wide or last[number] == place:
@@ -100,14 +100,14 @@ def slots_of(rows: RowProgram) -> dict[int, tuple[int, int]]:
 
 
 def _outside(rows: RowProgram, form: RowForm) -> list[int]:
-    """Return the items that have an address: what is given and kept, and what is handed on in memory of its own."""
+    """Return the items that have an address: those given and kept, and those passed on in memory of their own."""
     items, apart = enumerate(rows.items), form.near or not (form.shared or form.held)
     return [n for n, item in items if item.role != INSIDE or (item.wide and apart)]
 
 
 def _held(rows: RowProgram, chunks: int) -> tuple[int, int]:
-    """Return how often a thread takes a chunk of a row that lies in registers, and the logarithm of a row's threads;
-    zeros for rows that are too long. Up to 8 threads take one chunk each, up to a block two, and a block up to eight.
+    """Return how many chunks a thread holds of a row that lies in registers, and the logarithm of a row's threads;
+    zeros for rows that are too long. Up to 8 threads take one chunk each; more, up to a block, take two to eight.
     """
     fresh, met = 0, set[int]()
     for stage in rows.stages:
@@ -164,7 +164,7 @@ class _Text:
         self._add("const int thread = threadIdx.x;")
         self._add(f"const index step = (index)1 << {self.shift}, lane = thread & (step - 1);")
         row = f"(index)blockIdx.x * ({self.form.threads} >> {self.shift}) + (thread >> {self.shift})"
-        if self.form.held:  # who has no row goes through the last one, and keeps nothing
+        if self.form.held:  # threads without a row compute the last one, and store nothing
             self._add(f"const index own = {row}, row = own < a.rows ? own : a.rows - 1;")
             self._add("const bool is = own < a.rows;", "const index cells = a.cells;")
         else:
@@ -192,7 +192,7 @@ class _Text:
         self.met.update(stage.inputs, stage.results)
 
     def _load_narrow(self, number: int) -> None:
-        """Load what a row has one element of, at its first use; it stays in a register."""
+        """Load an item with one element per row, at its first use; it stays in a register."""
         item = self.rows.items[number]
         if item.wide or number in self.narrow:
             return
@@ -202,7 +202,7 @@ class _Text:
         self.narrow[number] = Value(Writer(), name, item.dtype)
 
     def _once(self, stage: Stage, scalars: list[Value], writer: Writer) -> None:
-        """Write a stage that goes once per row: every thread does it."""
+        """Write a stage that is computed once per row: every thread does it."""
         inputs = [Value(writer, self.narrow[number].name, self.narrow[number].dtype) for number in stage.inputs]
         values = write_steps(stage.program, [*inputs, *_of(scalars, writer)])
         self._add(*writer.lines)
@@ -244,7 +244,7 @@ class _Text:
             self._join(fold, number)
 
     def _hold(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Load what is read for the first time, all of it before any of it is used, and begin the loop."""
+        """Load the inputs that are read for the first time, all before any is used, and begin the loop."""
         lanes, held = self.form.lanes, self.form.held
         fresh = [number for number in inputs if number not in self.met]
         for number in [*fresh, *[number for number in outputs if number in self.again]]:
@@ -292,7 +292,7 @@ class _Text:
             self._put_near(number, slot[0])
 
     def _put_near(self, number: int, slot: int) -> None:
-        """Store cells in shared memory, as far as it has any."""
+        """Store cells in shared memory, if it has room for them."""
         is_near = "if (i < a.near) " if self.form.near else ""
         self._add(f"{is_near}{self._at(number, f'm{slot}')} = x{number};")
 
@@ -311,7 +311,7 @@ class _Text:
             self._add(f"if (i >= a.near) {self._at(number, f'b{number}')} = x{number};")
 
     def _join(self, fold: Fold, number: int) -> None:
-        """Write how a row's accumulators become one."""
+        """Write the combination of a row's accumulators to one result."""
         self._add(*fold.together(shift=self.shift, threads=self.form.threads))
         self._keep_narrow(number, f"result{fold.place}")
 
@@ -325,8 +325,8 @@ def _of(values: Sequence[Value], writer: Writer) -> list[Value]:
 
 
 def with_cells(work: Work) -> Work:
-    """Return work over rows as row programs have it: what a row has one element of has all axes, those of its cells
-    with length 1, also where a reduction has dropped them. Any other work is returned as it is.
+    """Return work over rows in the form of row programs: a value with one element per row has all axes, those of cells
+    with length 1, even if a reduction has dropped them. Any other work is returned as it is.
     """
     plan, metas = work.plan, work.metas
     reducing = [kernel for kernel in plan.kernels if kernel.program.reductions]
@@ -342,8 +342,8 @@ def with_cells(work: Work) -> Work:
 
 
 def _dropped(plan: Plan, metas: Mapping[int, Meta], shape: Shape, rows: int) -> set[int] | None:
-    """Return the values of one element a row that lack the axes of its cells; None where kernels cannot go over rows,
-    or such a value is read by one that goes over cells too, along which it lies there.
+    """Return the values with one element per row that lack the axes of cells; None where kernels cannot go over rows,
+    or where such a value is read by a kernel over cells, which would broadcast it along other axes.
     """
     lead, narrow, axes = shape[:rows], (*shape[:rows], *(1,) * (len(shape) - rows)), set(range(rows, len(shape)))
     dropped, read = set[int](), set[int]()
@@ -363,13 +363,13 @@ def _dropped(plan: Plan, metas: Mapping[int, Meta], shape: Shape, rows: int) -> 
 
 
 def _with_cells(meta: Meta, axes: int) -> Meta:
-    """Return a value with so many more axes of length 1."""
+    """Return a value's meta with so many more axes of length 1."""
     shape, layout = (*meta.shape, *(1,) * axes), meta.layout
     return meta._replace(shape=shape, layout=Layout(shape, (*layout.strides, *(0,) * axes), layout.offset))
 
 
 class ByRowsThere(Launcher):
-    """All kernels of a plan as one launch over rows; everything lies packed."""
+    """All kernels of a plan as one launch over rows; all arrays are packed."""
 
     def __init__(self, work: Work, shape: Shape) -> None:
         plan, self.kernels = work.plan, work.plan.kernels
@@ -381,13 +381,13 @@ class ByRowsThere(Launcher):
 
     @property
     def text(self) -> str:
-        """The text that runs them where all memory begins where vectors do; raises LacksError where there is none."""
+        """The text of the kernel if all memory is aligned to vectors; raises LacksError where there is none."""
         program, form, _ = _formed(self.plan, self.shape, self.metas, lambda value: 0, self.backend.number)
         return source(program, form)
 
     @classmethod
     def of(cls, work: Work, shape: Shape) -> ByRowsThere | None:
-        """Return work over a shape row by row; None where its kernels run one after the other."""
+        """Return work over a shape row by row; None where its kernels have to run one after the other."""
         work = with_cells(work)
         if not work.plan.rows or 0 in shape or not work.is_packed:
             return None
@@ -422,17 +422,17 @@ class ByRowsThere(Launcher):
 def _formed(
     plan: Plan, shape: Shape, values: Mapping[int, Any], behind: Any, number: int
 ) -> tuple[RowProgram, RowForm, tuple[tuple[int, ...], list[Turn], tuple[int, int, int]]]:
-    """Return the row program of a plan, its form, and what that is filled with: the number of each item, which of its
-    rows belong to a row, the shift, and the bytes and cells of shared memory of a row.
+    """Return the row program of a plan, its form, and the numbers for a launch: the number of each item, its turn, and
+    together the shift, and the bytes and cells of a row in shared memory.
 
-    behind: says how far a value begins behind a multiple of a vector. Raises LacksError where it does not pay.
+    behind: returns how far a value begins behind a multiple of a vector. Raises LacksError where it does not pay.
     """
     rows, cells = prod(shape[: plan.rows]), prod(shape[plan.rows :])
     numbers, program, turns = _row_program(plan, shape, values)
     strides = [turn.stride for turn in turns]
     turning = tuple([place for place, turn in enumerate(turns) if turn[1:] != (1, rows)])
     lanes = min(lanes_of(stage.program, 8) for stage in program.stages if stage.wide)
-    lanes = 1 if cells % lanes else lanes  # rows of one cell have no axis to see it by
+    lanes = 1 if cells % lanes else lanes  # strides do not show it if rows have one cell
     for place, item in enumerate(program.items):
         vector = lanes * item.dtype.itemsize
         apart = item.role != INSIDE and (strides[place] % vector or behind(numbers[place]) % vector)
@@ -459,8 +459,8 @@ def _shared_bytes(rows: RowProgram, cells: int) -> int:
 
 
 def _in_shared(rows: RowProgram, cells: int, lanes: int, room: int) -> tuple[int, int, int]:
-    """Return the logarithm of how many threads share a row, those of a block, and how many cells of a row lie in shared
-    memory, of which a block has so much room.
+    """Return the logarithm of the number of threads that share a row, the threads of a block, and the cells of a row in
+    shared memory. room: the bytes of shared memory that a block can have.
     """
     chunks = cells // lanes
     shift = min((chunks - 1).bit_length(), 5) if chunks <= 128 else 8
@@ -477,9 +477,7 @@ def _in_shared(rows: RowProgram, cells: int, lanes: int, room: int) -> tuple[int
 
 
 def _row_program(plan: Plan, shape: Shape, values: Mapping[int, Any]) -> tuple[tuple[int, ...], RowProgram, list[Turn]]:
-    """Return the numbers of a plan's values in a row program's order, that program, and which of each one's rows belong
-    to a row.
-    """
+    """Return the numbers of a plan's values in a row program's order, that program, and the turn of each value."""
     cells, numbers = shape[plan.rows :], numbers_of(plan)
     wide, turns = {}, []
     for number in numbers:
@@ -494,7 +492,7 @@ def _row_program(plan: Plan, shape: Shape, values: Mapping[int, Any]) -> tuple[t
 
 
 def _strides(value: Any, lead: Shape, axes: int) -> tuple[Turn, Shape]:
-    """Return which rows of a packed value belong to a row, and its strides over a row, 0 where it does not move."""
+    """Return the turn of a packed value, and its strides over the cells of a row, 0 along axes of length 1."""
     itemsize = value.dtype.itemsize
     own = (1,) * (len(lead) + axes - len(value.shape)) + tuple(value.shape)
     leading, trailing = own[: len(lead)], own[len(lead) :]

@@ -1,13 +1,13 @@
-"""Kernels of a CUDA device that follow each other without anything else between them: launches, and graphs of them.
+"""Segments: kernels of a CUDA device with nothing else between them, as launches and as graphs of these.
 
-A segment that comes again and again on one stream is recorded as a CUDA graph, which the host launches at once. What a
-graph's kernels are told is fixed, but addresses differ from run to run, and so do scalars: its kernels read them from a
-table on the device, which a kernel launched before the graph fills in. The table is the graph's alone, and the graph
-its stream's: so nothing writes the table before all that reads it is done.
+A segment that is repeated on one stream is recorded as a CUDA graph, which the host launches at once. The arguments of
+a graph's kernels are fixed, but addresses and scalars differ from run to run: kernels read them from a table on the
+device, which a kernel launched before the graph fills in. Each graph has its own table, and belongs to one stream, so
+that nothing writes the table before all that reads it is done.
 
-A library's function, as a matrix product of cuBLAS, reads no table. Where its operands lie the same at every run, as
-temporaries do, a graph has their addresses; what has been seen to move is copied beside the graph, from and to where
-the table says.
+A library's function, such as a matrix product of cuBLAS, reads no table. If its operands have the same addresses at
+every run, as temporaries do, the graph has these; operands that have been seen to move are copied to and from memory
+that belongs to the graph, and the copies read the table.
 """
 
 from __future__ import annotations
@@ -32,28 +32,27 @@ from .cuda import Launcher, Launches
 from .cuda_products import ToldOnce
 from .native import scalar_words
 
-# Runs on a stream after which a graph is recorded, the launches from which on it pays (a graph takes two, one of them
-# for its table), how many graphs there are at most, and of a segment; the words that tables have.
+# Runs on a stream after which a graph is recorded, the fewest launches for which it pays (a graph takes two, one of
+# them for its table), the most graphs of all, and of a segment; the sizes of tables in words.
 REPEATS, LEAST, MOST, STREAMS = 4, 3, 256, 4
 TABLES = (16, 64, 256)
 
-# Graphs of one segment that may be dropped because what their products are told no longer holds.
+# Graphs of one segment that may be dropped because addresses in their products no longer hold.
 ATTEMPTS = 4
 
-# The graphs there are, and how often they were launched; the scratch memory of products of each device and stream that
-# has graphs with some.
+# All graphs, and a counter of their launches; the scratch memory of products for each device and stream whose graphs
+# have some.
 _graphs: WeakSet[Graph] = WeakSet()
 _uses = count()
 _workspaces: WeakValueDictionary[tuple[str, tuple[int, int]], Storage] = WeakValueDictionary()
 
-# Of an operand, the word of a run that tells of it, and what is added.
+# Where an operand lies: the word of a run that has its memory's address, and the offset from there.
 Place = tuple[int, int]
 
 
 class Step(NamedTuple):
-    """One kernel, or several that run as one. places: of each operand, the word of a run that tells of it, and what is
-    added. scalars: the places of its scalars among those of a run; changing: whether these differ from run to run.
-    instead: does its work where nothing is launched.
+    """One kernel, or several that run as one. places: of each operand. scalars: the places of its scalars among those
+    of a run; changing: whether these differ from run to run. instead: does its work if it cannot be launched.
     """
 
     launcher: Launcher
@@ -64,7 +63,7 @@ class Step(NamedTuple):
     task: Task
 
     def addresses(self, words: Sequence[int]) -> list[int]:
-        """Return where its operands are."""
+        """Return the addresses of its operands."""
         return [words[word] + after for word, after in self.places]
 
     def told(self, scalars: Sequence[Any]) -> bytes:
@@ -73,13 +72,13 @@ class Step(NamedTuple):
 
 
 class Segment:
-    """Steps in order. First runs launch one kernel after the other; later ones a graph, on streams that have one."""
+    """Steps in order. The first runs launch one kernel after the other, later ones a graph if the stream has one."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.steps: list[Step] = []
         self.graphs: dict[int, Graph | None] = {}
-        self.moving: set[Place] = set()  # operands of products that have lain elsewhere, and are copied for graphs
+        self.moving: set[Place] = set()  # operands of products whose addresses have changed: graphs copy them
         self._lay: dict[Place, int] = {}
         self._lost = 0
         self._runs: dict[int, int] = {}
@@ -91,11 +90,11 @@ class Segment:
 
     @property
     def tasks(self) -> list[Task]:
-        """What its steps compute."""
+        """The tasks of its steps."""
         return [step.task for step in self.steps]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return a description of it."""
         graphs = sum([graph is not None for graph in self.graphs.values()])
         how = "as a CUDA graph" if graphs else "one after the other"
         return f"{len(self.steps)} kernels on {self.device}, launched {how}"
@@ -113,7 +112,7 @@ class Segment:
             self._count(run, stream, found)
 
     def scalars(self, given: Any) -> list[bytes]:
-        """Return the words of the scalars of each step: those of a captured function are mostly the same list."""
+        """Return the words of each step's scalars; they are kept, as a captured function mostly gives the same list."""
         known, told = self._told
         if told is None:
             told = [step.told(given) for step in self.steps]
@@ -123,7 +122,7 @@ class Segment:
         return told
 
     def _build(self, words: Sequence[int]) -> None:
-        """Build the kernels of all steps side by side."""
+        """Compile the kernels of all steps in parallel."""
         with cuda_build.drafting() as texts:
             for launcher, addresses in [(step.launcher, step.addresses(words)) for step in self.steps]:
                 launcher.new([address % VECTOR for address in addresses])
@@ -131,8 +130,8 @@ class Segment:
             cuda_build.build_ahead(texts, self.device.backend, self.steps[0].launcher.contract)
 
     def _launched(self, step: Step, run: Any, scalars: bytes, stream: int) -> Launches | LacksError:
-        """Launch a step that is told these scalars; what its launches hand on lies in memory that the stream's later
-        work may use again.
+        """Launch a step with these scalars; memory between its launches may be used again by later work of the stream.
+        Return the launches, or the error if the step was done another way.
         """
         addresses = step.addresses(run.words)
         found = step.launcher.launches(addresses)
@@ -151,7 +150,7 @@ class Segment:
         return found
 
     def _count(self, run: Any, stream: Any, found: Sequence[Launches | LacksError]) -> None:
-        """Count a run on a stream, and record a graph where there have been enough."""
+        """Count a run on a stream, and record a graph after enough of them."""
         runs = self._runs[stream.ptr] = self._runs.get(stream.ptr, 0) + 1
         self._follow(run.words)
         if runs < REPEATS or len(self.graphs) >= STREAMS:
@@ -162,7 +161,7 @@ class Segment:
         self.graphs[stream.ptr] = _recorded(self, run, stream, works) if pays else None
 
     def _follow(self, words: Sequence[int]) -> None:
-        """Note which operands of products lie elsewhere than at the run before, of those that can be copied."""
+        """Note which operands of products, of those that can be copied, have moved since the run before."""
         for step in self.steps:
             if not isinstance(step.launcher, ToldOnce):
                 continue
@@ -172,12 +171,12 @@ class Segment:
                 self._lay[place] = address
 
     def forget(self, graph: Graph) -> None:
-        """Drop a graph; it is recorded anew when the segment has come as often again."""
+        """Drop a graph; it is recorded anew after as many runs of the segment."""
         self.graphs.pop(graph.stream.ptr, None)
         self._runs.pop(graph.stream.ptr, None)
 
     def lose(self, graph: Graph) -> None:
-        """Drop a graph whose products would be told what no longer holds."""
+        """Drop a graph whose products have addresses that no longer hold."""
         self._lost += 1
         self.forget(graph)
 
@@ -188,10 +187,11 @@ class Segment:
 class Graph:
     """A segment's launches as one, on a stream.
 
-    words: of a run, those that its table tells of; aligned: how far each was behind a multiple of a vector; room: the
-    bytes, of which the table tells next, in which launches hand something on; beside: where what is copied for products
-    lies, of which it tells then. changing: the steps whose scalars come last in the table. fixed: where operands of
-    products must lie; workspace: scratch memory of products. used: counts up over all graphs.
+    words: the words of a run that come first in its table; aligned: how far each was behind a multiple of a vector;
+    room: the bytes of the memory between launches, whose address comes next; beside: memory for the copies of products'
+    operands, whose address follows. changing: the steps whose scalars come last in the table. fixed: the addresses that
+    operands of products must have; workspace: scratch memory of products. used: the number of its last launch among
+    those of all graphs.
     """
 
     def __init__(self, segment: Segment, run: Any, stream: Any, works: Sequence[Launches]) -> None:
@@ -213,14 +213,14 @@ class Graph:
         self.pack = struct.Struct(f"={1 + len(self.words) + 2}Q").pack
         self.nbytes = 8 * (1 + entries)
         self.filled = b""
-        self.launches = [one for work in works for one in work.launches]  # whose code lives as long
+        self.launches = [one for work in works for one in work.launches]  # keeps their code alive
         self.graph = backend.graph(lambda number: self._record(segment, run, told, works, number))
         self.used = next(_uses)
 
     def _memory_of_products(
         self, segment: Segment, words: Sequence[int], stream: Any
     ) -> tuple[Storage | None, Storage | None]:
-        """Return scratch memory of products, and memory for copies, None where there is nothing for it to hold."""
+        """Return scratch memory of products, and memory for copies of their operands, None where there are none."""
         products = [step for step in segment.steps if isinstance(step.launcher, ToldOnce)]
         if not products:
             return None, None
@@ -258,8 +258,8 @@ class Graph:
     def _record_product(
         self, step: Step, addresses: list[int], places: Sequence[int], begin: int, moving: set[Place], stream: int
     ) -> int:
-        """Record a product, and before and after it the copies of what has been seen to move, which lie beside the
-        graph from there on; return their bytes. places: of its operands, in the table.
+        """Record a product, and before and after it copies of operands that have been seen to move; return the bytes of
+        these. begin: their offset in the graph's memory for copies. places: of the operands, in the table.
         """
         launcher, at, aligned = step.launcher, begin, [address % VECTOR for address in addresses]
         assert isinstance(launcher, ToldOnce)
@@ -284,11 +284,11 @@ class Graph:
         return at - begin
 
     def launch(self, run: Any, scalars: Sequence[bytes]) -> bool:
-        """Launch it for the memory and the scalars of a run; return False, with nothing done, where it does not stand
-        for that run.
+        """Launch it for the memory and the scalars of a run; return False, with nothing done, if it does not fit that
+        run.
         """
         words = [run.words[word] for word in self.words]
-        if self.stream.ptr and self.stream.is_capturing():  # somebody's own graph would lack what fills the table
+        if self.stream.ptr and self.stream.is_capturing():  # a graph of the user's would lack the filling of the table
             return False
         if [word % VECTOR for word in words] != self.aligned:
             return False

@@ -24,19 +24,19 @@ from .native import scalar_words
 from .taken_down import Called
 from .transforms import Transform
 
-# What the library's integers hold; transforms of more axes are the library's function's.
+# The bound of the library's integers; transforms of more axes are left to the library's function.
 REACH, MOST_AXES = 1 << 31, 3
 
-# The bytes of which a work area begins at a multiple, as what CUDA allocates does.
+# The alignment of a work area in bytes, as of memory that CUDA allocates.
 ALIGNED = 256
 
-# The places of what is transformed, the result, memory for a copy of the former, and the work area.
+# The places of the operand, the result, memory for a copy of the operand, and the work area.
 SOURCE, TARGET, COPY, WORK = range(4)
 
 
 class Way(NamedTuple):
-    """A transform ready to be launched. copies: what it takes, where the library may write to that; scales: what
-    multiplies the result, with the words of the number.
+    """A transform ready to be launched. copies: the launch that copies the operand, if the library may write to it;
+    scales: the launch that multiplies the result, with the words of the factor.
     """
 
     plan: Plan
@@ -48,7 +48,7 @@ class Way(NamedTuple):
     def __call__(
         self, addresses: Sequence[int], scalars: bytes, stream: int, table: int = 0, told: int = 0, workspace: int = 0
     ) -> None:
-        """Launch it; raises LacksError where the library refuses that: CuPy's function may do it."""
+        """Launch it; raises LacksError where the library refuses: CuPy's function may do it then."""
         try:
             self.backend.call(self._launched, addresses, stream)
         except RuntimeError as error:
@@ -68,9 +68,8 @@ class Way(NamedTuple):
 
 
 class ByCufft(ToldOnce):
-    """A transform as one call of cuFFT, and what multiplies its result. taken, given: bytes of what it takes and gives.
-
-    copied: bytes of the copy; work: of the work area.
+    """A transform as one call of cuFFT, and a launch that scales its result. taken, given: the bytes and the dtype of
+    operand and result. copied: bytes of the operand's copy; work: of the work area.
     """
 
     result = TARGET
@@ -84,7 +83,7 @@ class ByCufft(ToldOnce):
 
     @classmethod
     def of(cls, step: Called, device: Device, limits: Settings) -> ByCufft | None:
-        """Return a captured call that is a transform which cuFFT makes of what lies as it does; None for others."""
+        """Return a captured call that is a transform which cuFFT can do for operands of its layout; None for others."""
         transform = getattr(step.function, "func", None)
         if type(transform) is not Transform or device.backend is CPU or limits.engine in ("direct", "interpret"):
             return None
@@ -113,7 +112,7 @@ class ByCufft(ToldOnce):
         many = prod(whole[: -len(axes)])
         try:
             plan = backend.call(library.plan, backend.number, lengths, many, kind)
-        except RuntimeError:  # whatever it does not take, CuPy's function may
+        except RuntimeError:  # CuPy's function may take what the library refuses
             return None
         is_back = transform.name[0] == "i"
         scale = {"backward": -is_back, "ortho": -0.5, "forward": is_back - 1}[transform.norm]
@@ -128,7 +127,7 @@ class ByCufft(ToldOnce):
         return Launches((cast(Any, self._way_for(aligned[SOURCE])),))
 
     def _way_for(self, begin: int) -> Way:
-        """Return the way for what begins so far behind a multiple of a vector."""
+        """Return the way for an operand that begins so far behind a multiple of a vector."""
         copies = self._copying(self._taken[0], (begin, 0)) if self.copied else None
         return self._way._replace(copies=copies)
 
@@ -150,7 +149,7 @@ class ByCufft(ToldOnce):
 
 
 def _scaling(given: Meta, factor: float, backend: Any, limits: Settings) -> tuple[Launch, bytes]:
-    """Return what multiplies a result where it lies, parts of complex numbers as numbers, and the words of a factor."""
+    """Return the launch that scales a result in place, as real numbers, and the words of the factor."""
     dtype = np.dtype(given.dtype.char.lower())
     step = Step(cast(Operation, Named("multiply")), (), (0, 1), (dtype, dtype), dtype)
     scaled, count = program((dtype,), (dtype,), (), (step,), (2,), ()), given.nbytes // dtype.itemsize

@@ -1,6 +1,6 @@
-"""What the engine will do, in words: the graph, its kernels, the engine of each and why, and the code it will make.
+"""Descriptions of what the engine will do: the graph, its kernels, the engine of each and why, and generated code.
 
-Nothing here computes a value or is counted as work; code that is shown has been compiled, and is kept for its use.
+Nothing here computes a value or is counted as work; code that is shown has been compiled, and is kept for later use.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .sketch import BETWEEN, GIVEN, HANDED, RESULT, Box, Item, Sketch, sketch_of
 
 # ---- names
 
-# Faces that have a name, under (id of the face, name). A name is the face's: a face stays when its node becomes bytes.
+# Faces that have a name, under (id of the face, name). Names belong to faces, which stay when their nodes become bytes.
 _faces: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 
 
 def give_name(face: Any, name: str) -> None:
-    """Give whoever shows a value (`face.value`) a name; the value keeps it while it is pending, even without a face."""
+    """Give the face of a value (`face.value`) a name; the value keeps it while it is pending, even without its face."""
     for key in [key for key in list(_faces) if key[0] == id(face)]:
         del _faces[key]
     _faces[id(face), name] = face
@@ -50,7 +50,7 @@ def names() -> dict[int, str]:
 
 
 def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
-    """Return what values are called: %name, made unique, else %number; Python scalars as they are written."""
+    """Return the labels of values: %name, made unique, else %number; for Python scalars their repr."""
     labels: list[str] = []
     taken: set[str] = set()
     for number, value in enumerate(values):
@@ -71,12 +71,12 @@ def labels_of(values: Iterable[Any], known: Mapping[int, str]) -> list[str]:
 
 
 def described(work: Work, show: str) -> str:
-    """Return the graph and the schedule where `show` has the word "plan", and generated code where it has "llvm"."""
+    """Return the graph and its kernels if `show` has the word "plan", and generated code if it has "llvm"."""
     return Description(work).text(show)
 
 
 def graph_lines(trace: Trace) -> list[str]:
-    """Return the values of a graph, numbered, each with what it is made of."""
+    """Return the values of a graph as lines: the call that makes each, its dtype and shape."""
     labels = labels_of(trace.values, names())
     table: list[tuple[str, str]] = []
     for number, value in enumerate(trace.values):
@@ -91,7 +91,7 @@ def graph_lines(trace: Trace) -> list[str]:
 
 
 def graph_sketch(trace: Trace, note: str) -> Sketch:
-    """Return the values of a graph with a box for each step between them, as they are where nothing is fused."""
+    """Return a sketch of a graph's values with a box for each step between them, as if nothing was fused."""
     labels = labels_of(trace.values, names())
 
     def box(number: int, arguments: Sequence[int]) -> Box:
@@ -109,7 +109,7 @@ def _graph_title(trace: Trace) -> str:
 
 
 def _arrays(trace: Trace, numbers: Iterable[int]) -> list[int]:
-    """Return the numbers of what is no Python scalar."""
+    """Return those of some numbers whose values are not Python scalars."""
     return [number for number in numbers if isinstance(trace.values[number], (Node, TBlob))]
 
 
@@ -138,7 +138,7 @@ class Description:
         self.labels = labels_of(work.trace.values, names())
         outline = outlined(work)
         lacking = [_lack(kernel, choice, work) for kernel, choice in zip(outline.kernels, outline.choices, strict=True)]
-        if any(lacking):  # as is found out when it is prepared
+        if any(lacking):  # preparation would find that out, and choose the same
             outline = outlined(work, apart=True)
             both = zip(outline.choices, lacking, strict=True)
             choices = [choice._replace(engine=lack.engine, why=lack.why) if lack else choice for choice, lack in both]
@@ -147,7 +147,7 @@ class Description:
         self.code = "llvm" if work.device.backend is CPU else "cuda"
 
     def text(self, show: str) -> str:
-        """Return what `described` does."""
+        """Return the text of `described`."""
         lines = []
         if "plan" in show.split(","):
             lines += [*graph_lines(self.trace), *self.plan_lines()]
@@ -156,7 +156,7 @@ class Description:
         return "\n".join(lines)
 
     def sketch(self) -> Sketch:
-        """Return the kernels with their steps, and values between them."""
+        """Return a sketch of the kernels with their steps, and the values between them."""
         boxes = [Box(self._kernel_item(*one), one[1].inputs, one[1].results) for one in enumerate(self.outline.kernels)]
         return sketch_of(self._title_lines(), boxes, self._value_item)
 
@@ -175,13 +175,13 @@ class Description:
 
     @cached_property
     def _between(self) -> set[int]:
-        """The results of those that only they take."""
+        """The results of these that no others read."""
         together = self.outline.together
         return set() if together is None else {n for one in self._together for n in one.results} - together.kept
 
     @property
     def _sums(self) -> list[int]:
-        """The contractions whose sums others go on from."""
+        """The contractions from whose sums other kernels go on."""
         return [before.results[0] for before, _ in self.outline.joined.values()]
 
     def _shape(self, kernel: Kernel) -> Shape:
@@ -190,7 +190,7 @@ class Description:
     # ---- generated code
 
     def _text_together(self) -> str:
-        """Return the code that takes rows or columns through all kernels; that of the CPU is compiled for it."""
+        """Return the code that takes rows or columns through all kernels; code for the CPU is compiled now."""
         together = self.outline.together
         if isinstance(together, ByRowsThere):
             return together.text.rstrip()
@@ -201,15 +201,15 @@ class Description:
         return [launch.code.text.rstrip() for launch in launches]
 
     def _texts(self, kernel: Kernel) -> list[str]:
-        """Return the code that a kernel runs, compiled now if it was not before; CUDA's is not compiled for that."""
+        """Return the code that a kernel runs; code for the CPU is compiled now if it was not before, CUDA's is not."""
         if self.code == "cuda":
             return cuda_texts(kernel, self.work)
         return self._texts_of(way_of(kernel, self.work))
 
-    # ---- what is said of it
+    # ---- plans and kernels
 
     def plan_lines(self) -> list[str]:
-        """Return the kernels of the plan and what they move."""
+        """Return lines about the kernels of the plan and the bytes that they move."""
         title, *together = self._title_lines()
         lines = [title, *[f"  {line}" for line in together]]
         for place, kernel in enumerate(self.outline.kernels):
@@ -217,7 +217,7 @@ class Description:
         return lines
 
     def _title_lines(self) -> list[str]:
-        """Return how many kernels there are, what they move, and whether they run together."""
+        """Return lines that say how many kernels there are, how much they move, and whether they run together."""
         outline = self.outline
         count = len(outline.kernels)
         moved, stepwise = self._moved(), self._moved_stepwise()
@@ -255,14 +255,14 @@ class Description:
         return [f"  {title}: {why}", *[f"    {line}" for line in lines]]
 
     def _kernel_item(self, place: int, kernel: Kernel) -> Item:
-        """Return a kernel: its engine, why it is that, and the steps."""
+        """Return a kernel as an item of a sketch: its engine, the reason for that, and its steps."""
         engine, why = self.outline.choices[place]
         why = self._library_words(kernel) or why
         title = f"kernel {place + 1} over {self._shape(kernel)}, {engine}"
         return Item(title, (why, *self._step_lines(kernel)))
 
     def _library_words(self, kernel: Kernel) -> str:
-        """Return what a contraction on another device than the CPU is computed by and why, "" of all else."""
+        """Return which function computes a contraction on another device than the CPU and why, "" for other kernels."""
         work = self.work
         if kernel.direct is None or work.device.backend is CPU:
             return ""
@@ -277,7 +277,7 @@ class Description:
         return f"{self.labels[number]} {kind_of(self.trace.values[number])}"
 
     def _step_lines(self, kernel: Kernel) -> list[str]:
-        """Return a program's steps and reductions, or the library's one, its values called as in the graph."""
+        """Return the steps and reductions of a kernel, or its one library call, with the labels of the graph."""
         if kernel.direct is not None:
             node, arguments = self.trace.values[kernel.direct], self.trace.arguments[kernel.direct]
             call = _call(node, [self.labels[a] for a in arguments])
@@ -330,7 +330,7 @@ def _nbytes(value: Any) -> int:
 
 
 def _lack(kernel: Kernel, choice: Choice, work: Work) -> Choice | None:
-    """Return how a kernel runs for which generated code turns out to lack something, None where it lacks nothing."""
+    """Return the choice for a kernel if generated code turns out to lack something for it, else None."""
     if choice.engine == LLVM:
         lack = _lack_of(kernel.program)
         return Choice(INTERPRET, f"there is no {lack}") if lack else None
@@ -345,7 +345,7 @@ def _lack(kernel: Kernel, choice: Choice, work: Work) -> Choice | None:
 
 @lru_cache(maxsize=1024)
 def _lack_of(program: Program) -> str:
-    """Return what generated code lacks for a program, "" where nothing."""
+    """Return what generated code lacks for a program, "" where it lacks nothing."""
     try:
         source(program, Form(1, 1, (PACKED,) * len(program.moved)))
     except LacksError as lack:

@@ -1,8 +1,8 @@
 """The choice of engine, kernel by kernel, and which kernels run together.
 
-On the CPU, generated code where it exists or pays for its making; the interpreter where there is no compiler, a step
-that generated code lacks, or too little work yet. On other devices, generated code, and the library's functions one
-after the other where that cannot be had.
+On the CPU, generated code if it exists or is worth compiling; the interpreter if there is no compiler, if generated
+code lacks a step, or if there was too little work so far. On other devices, generated code, or the library's functions
+one after the other where that is impossible.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Together = ByRows | ByColumns | ByRowsThere
 # from a contraction, and nothing for views and for such a contraction.
 LLVM, INTERPRET, CUDA, DIRECT, JOINED, NOTHING = "llvm", "interpret", "cuda", "direct", "joined", "none"
 
-# What a program's `notes` say: that it has run as generated code, or what generated code lacks for it, on the CPU and
-# on other devices.
+# Keys of a program's `notes`: that it has run as generated code; what generated code lacks for it, on the CPU and on
+# other devices.
 COMPILED, LACKING, LACKING_THERE = "compiled", "lacking", "lacking there"
 
 # Seconds of library calls estimated so far for programs not compiled yet, and how many programs are remembered.
@@ -59,12 +59,12 @@ class Choice(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Which engine runs which kernel. together: how those of a span run as one over rows or columns, None if none do.
+    """Which engine runs which kernel. together: how the kernels of `span` run as one over rows or columns, or None.
 
     last: for each kernel the temporary values that nobody needs after it.
-    waiting: the programs that are to be compiled when they have come more often, each with the elements of the largest
-    loop: small loops are worth what large ones beside them are.
-    joined: of the kernels that go on from a contraction the places, with that one's kernel and both as one.
+    waiting: the programs that are to be compiled after they have come more often, each with the elements of the largest
+    loop: a small loop counts as much as a large one beside it.
+    joined: for the place of each kernel that goes on from a contraction, the contraction's kernel, and both as one.
     """
 
     kernels: tuple[Kernel, ...]
@@ -76,7 +76,7 @@ class Outline(NamedTuple):
     last: Sequence[Sequence[int]]
 
     def ways(self, work: Work) -> Iterator[tuple[int, Way]]:
-        """Yield what machine code does, in turn, and the place of the first kernel of each."""
+        """Yield the ways of machine code in order, each with the place of its first kernel."""
         for place, (kernel, choice) in enumerate(zip(self.kernels, self.choices, strict=True)):
             if isinstance(self.together, (ByRows, ByColumns)) and place in self.span:
                 if place == self.span.start:
@@ -86,14 +86,14 @@ class Outline(NamedTuple):
 
 
 def way_of(kernel: Kernel, work: Work) -> Way:
-    """Return how machine code computes a kernel that it was chosen for."""
+    """Return the way in which machine code computes a kernel that has this engine."""
     way = ByLoops(kernel, work) if kernel.direct is None else ByBlas.of(kernel, work)
     assert way is not None
     return way
 
 
 def launcher_of(kernel: Kernel, work: Work) -> cuda_run.Launcher:
-    """Return what launches a kernel of another device that it was chosen for."""
+    """Return the launcher of a kernel on another device that has this engine."""
     launcher = cuda_run.ByKernel(kernel, work) if kernel.direct is None else ByCublas.of(kernel, work)
     assert launcher is not None
     return launcher
@@ -113,16 +113,16 @@ def outlined(work: Work, *, apart: bool = False) -> Outline:
     choices = [_choice(kernel, work, largest) for kernel in kernels]
     joined = _join(work, kernels, choices, plan.endings)
     together = None if apart else _together(work, kernels, {one.engine for one in choices})
-    if isinstance(together, ByColumns):  # which compute again what lies between them
+    if isinstance(together, ByColumns):  # its kernels recompute values instead of passing them on
         kernels, choices = together.kernels, choices[:1] * len(together.kernels)
     waiting, span = _waiting(kernels, choices, work, largest), range(len(kernels) if together is not None else 0)
-    last = plan.last if together is None else [()] * len(kernels)  # what lies between has no memory of its own
+    last = plan.last if together is None else [()] * len(kernels)  # values between them have no memory of their own
     return Outline(kernels, tuple(choices), together, waiting, joined, span, last)
 
 
 def _in_parts(work: Work) -> Outline | None:
-    """Return the choices for work of which a part runs together; None where none does, where that moves no fewer bytes,
-    and for work that writes to given memory, which others may have to read first.
+    """Return the choices for work of which a part runs together; None if no part does, if that does not move fewer
+    bytes, and for work that writes to given memory, which other kernels may have to read first.
     """
     plan = work.plan
     if plan.rows or plan.columns is not None or work.into or work.device.backend is not CPU:
@@ -164,7 +164,7 @@ def _together(work: Work, kernels: Sequence[Kernel], chosen: set[str]) -> Togeth
 def _join(
     work: Work, kernels: Sequence[Kernel], choices: list[Choice], endings: Mapping[int, int]
 ) -> dict[int, tuple[Kernel, Joint]]:
-    """Choose what goes on from contractions in their registers; return the kernels that do, with those of these.
+    """Choose which kernels go on from contractions in their registers; return their places, with these contractions.
 
     endings: as of a plan.
     """
@@ -211,7 +211,7 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
 
 
 def check_reproducible(node: Node) -> None:
-    """Raise NotImplementedError where a step that no loop computes is a reduction whose bits depend on the library."""
+    """Raise NotImplementedError if a step of the library's is a reduction whose bits depend on the library."""
     if node.op.kind == "reduction" and node.op.name not in ("argmax", "argmin") and node.dtype.kind in "fc":
         raise irreproducible(f"there is no {node.op.name} of {node.dtype} in generated code")
 
@@ -222,7 +222,7 @@ def check_reproducible(node: Node) -> None:
 def choose(program: Program, largest: int, limits: Settings) -> Choice:
     """Return the engine for a program on the CPU, and why.
 
-    largest: the elements of the largest loop of the evaluation: small loops are worth what large ones beside them are.
+    largest: the elements of the largest loop of the evaluation: a small loop counts as much as a large one beside it.
     """
     engine = limits.engine
     if COMPILED in program.notes and engine != INTERPRET:
@@ -268,13 +268,13 @@ def lacks(program: Program, lack: LacksError) -> None:
 def _waiting(
     kernels: Sequence[Kernel], choices: Sequence[Choice], work: Work, largest: int
 ) -> list[tuple[Program, int]]:
-    """Return the programs that are to be compiled when they have come more often, each with the largest loop."""
+    """Return the programs that are to be compiled after they have come more often, each with the largest loop."""
     if work.limits.engine != "auto" or not largest:
         return []
     chosen = zip(kernels, choices, strict=True)
     programs = [kernel.program for kernel, one in chosen if one.engine == INTERPRET and kernel.direct is None]
     found = [(program, largest) for program in programs if LACKING not in program.notes]
-    return found if found and host() is not None else []  # where nothing waits, no compiler is loaded to ask
+    return found if found and host() is not None else []  # host() loads the compiler, which nothing may need
 
 
 # ---- other devices

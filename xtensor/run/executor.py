@@ -1,4 +1,4 @@
-"""Running pending nodes, and the barrier that lets pending readers finish before their bytes change."""
+"""Evaluation of pending nodes, and the barrier that lets pending readers finish before the bytes they read change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _lent = nullcontext()
 
 
 def turn() -> AbstractContextManager[Any]:
-    """Return what an evaluation holds, one at a time: two threads that force the same node must get the same bytes.
+    """Return the lock of evaluations, as a context: two threads that force the same node must get the same bytes.
 
-    A worker's turn is that of the evaluation it works for, which waits for it: a finalizer that evaluates something,
-    called by the garbage collector inside a worker, must not wait for that evaluation.
+    A worker thread shares the lock of the evaluation that it works for: a finalizer that evaluates something, called by
+    the garbage collector inside a worker, must not wait for that evaluation, which waits for the worker.
     """
     if inside_task():
         return _lent
@@ -41,7 +41,7 @@ def turn() -> AbstractContextManager[Any]:
 
 
 class _WaitedFor:
-    """The same turn, where a wait for it is an entry of a profile."""
+    """The same lock, with each wait for it as an entry of a profile."""
 
     def __enter__(self) -> None:
         if not _evaluating.acquire(blocking=False):
@@ -52,11 +52,11 @@ class _WaitedFor:
         _evaluating.release()
 
 
-# Buffers counted after which it is looked which of them are still there.
+# More counted buffers than this are checked for those that still exist.
 MANY_COUNTED = 1 << 16
 
 
-# The planner and the engines, once something has been planned: they would double the time of `import xtensor`.
+# The planner and the engines, imported when something is first planned: they would double the time of `import xtensor`.
 _loaded: list[Any] = []
 
 
@@ -89,9 +89,9 @@ _overtaking = [0]
 
 
 def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
-    """Compute pending nodes and everything they need. Where there is no room for that on another device than the CPU,
-    and no evaluation goes on around this one, it begins again, once, after all else that is pending there; and where
-    it fails as a signal handler or a finalizer has computed some of it meanwhile.
+    """Compute pending nodes and everything they need. If another device than the CPU runs out of memory for that, and
+    this is inside no other evaluation, all else that is pending there is computed, and this is tried once more. It is
+    also tried once more if it fails because a signal handler or a finalizer has computed some of it meanwhile.
     """
     overtaken = _overtaking[0]
     _overtaking[0] += _evaluating._is_owned()
@@ -124,7 +124,7 @@ def evaluate(nodes: Sequence[Node], *, is_again: bool = False) -> None:
 
 
 def _run_again(nodes: Sequence[Node]) -> bool:
-    """Compute nodes by what was planned for an expression like theirs before; return whether there was one."""
+    """Compute nodes by the plan of an earlier expression like theirs; return whether there was one."""
     again = _loaded[0].found_again(nodes, DIRECT_BYTES) if _loaded and nodes else None
     if again is not None:
         _loaded[0].run(again)
@@ -132,14 +132,14 @@ def _run_again(nodes: Sequence[Node]) -> bool:
 
 
 def _is_outermost() -> bool:
-    """Return whether this thread is in the middle of nothing: of no evaluation, no capture, no memory's first use."""
+    """Return whether this thread is not inside an evaluation, a capture, or the first use of some memory."""
     inside = inside_task() or _evaluating._is_owned() or first_use._is_owned()
     return not inside and not (watchers and watching() is not None)
 
 
 def evaluate_others(backend: Backend, nodes: Sequence[Node] = ()) -> bool:
-    """Evaluate all else that is pending on a device and keeps memory alive, one after the other, so that it lets go of
-    what it reads; return whether any was. None is in the middle of something, or while another thread evaluates.
+    """Evaluate everything that is pending on a device and not needed by `nodes`, one end after the other, to free the
+    memory that it reads; return whether any was. Nothing is done inside an evaluation (of any thread) or a capture.
     """
     if not _is_outermost() or not _evaluating.acquire(blocking=False):
         return False
@@ -159,20 +159,20 @@ evaluating.append(evaluate_others)
 
 
 def _step_by_step(order: list[Node]) -> None:
-    """Compute nodes that stand in order by the library's own functions; the order is used up."""
+    """Compute nodes in order by the library's own functions; the list `order` is emptied."""
     for watcher in tuple(watchers):
         for node in order:
             watcher.served(node.inputs)
     todo = order[::-1]
     order.clear()
-    while todo:  # a step is let go as soon as it is done, so that its bytes can be
+    while todo:  # a node is dropped as soon as it is done, so that its memory can be freed
         node = todo.pop()
         if node.blob is None:
             node.finish(step(node))
 
 
 def goes_direct(order: list[Node]) -> bool:
-    """Return whether to call the library step by step: asked for, or the arrays small and on the CPU."""
+    """Return whether to call the library step by step: it was asked for, or the arrays are small and on the CPU."""
     engine = settings().engine
     if engine != "auto" or order[0].device.backend is not CPU or (watchers and watching() is not None):
         return engine == "direct" or _is_too_late()
@@ -180,12 +180,12 @@ def goes_direct(order: list[Node]) -> bool:
 
 
 def _is_too_late() -> bool:
-    """Return whether the interpreter ends, and no planner can be loaded any more."""
+    """Return whether the interpreter is shutting down, and the planner cannot be imported any more."""
     return not _loaded and is_finalizing()
 
 
 def is_small(node: Node) -> bool:
-    """Return whether neither a node nor what it reduces is large."""
+    """Return whether neither a node nor an array that it reduces is large."""
     if prod(node.shape) * node.dtype.itemsize > DIRECT_BYTES:
         return False
     read = [value for value in node.inputs if isinstance(value, (Node, TBlob))] if node.op.kind == "reduction" else []
@@ -193,19 +193,19 @@ def is_small(node: Node) -> bool:
 
 
 def before_write(owner: Storage) -> None:
-    """Serve everybody who waits for some memory as it is, so that no write changes what they saw; count the write."""
+    """Evaluate all pending readers of some memory, whose values a write would change, and count the write."""
     if owner.guard is None and not trusted.owners and not watchers:
         owner.version += 1  # as `count_write` does
         return
     with turn():
-        for other in () if is_in_step() else trusted.owners:  # a step writes to its own; others may be the same memory
+        for other in () if is_in_step() else trusted.owners:  # a step writes its own; the others may be the same memory
             _serve(other.guard)
         _release(owner)
         owner.count_write()
 
 
 def count_thin_write(x: Any) -> None:
-    """Count a write through a thin face, at its end: another thread may have come to describe its memory meanwhile."""
+    """Count a write through a thin face, after it: another thread may have made a blob of its memory meanwhile."""
     owner = x._owner
     if owner is None and x._blob is not None:
         owner = x._blob.owner
@@ -220,19 +220,19 @@ class _Open(weakref.ref[Any]):
     owner: Storage
 
 
-# Those that are there, by their ids, as they hash as arrays do.
+# The references that exist, by their ids: they hash like their arrays, which cannot be hashed.
 _open: dict[int, _Open] = {}
 
 
 def _close(reference: Any) -> None:
-    """Take note that a write has ended."""
+    """Note that a write has ended."""
     reference.owner.changes += 1
     _open.pop(id(reference), None)
 
 
 def opened(blob: TBlob) -> Native:
-    """Return the native array to write some bytes through, after everybody who waits for them was served: when nobody
-    holds it any more, the write has ended, which is counted, too.
+    """Return a native array through which to write a blob, after all pending readers were evaluated. The write ends
+    when nobody holds the array any more, and its end is counted, too.
     """
     before_write(blob.owner)
     native = blob.native()
@@ -245,7 +245,7 @@ def opened(blob: TBlob) -> Native:
 
 
 def _release(owner: Storage) -> None:
-    """Serve the guard of some memory and let go of it, unless it has a history."""
+    """Serve the guard of some memory and remove it, unless it has a history."""
     guard = owner.guard
     if guard is None:
         return
@@ -253,7 +253,7 @@ def _release(owner: Storage) -> None:
     _protect(guard)
     if guard.history is None:
         owner.guard = None
-        try:  # who joined meanwhile has perhaps not seen that it is gone
+        try:  # a reader or saver that joined meanwhile has perhaps not seen that it is gone
             _serve(guard)
             _protect(guard)
         except BaseException:
@@ -270,14 +270,14 @@ def _rejoin(owner: Storage, guard: Guard) -> None:
 
 
 def serve(owners: Iterable[Storage]) -> None:
-    """Evaluate everybody who waits to read some memory."""
+    """Evaluate all pending readers of some memory."""
     with turn():
         for owner in owners:
             _serve(owner.guard)
 
 
 def _serve(guard: Guard | None) -> None:
-    """Evaluate every pending reader, and who comes to read the same memory as views of views are made."""
+    """Evaluate all pending readers, including those that are added as views of views are made."""
     if guard is not None and (waiting := guard.readers.waiting()):
         evaluate(last_users(waiting))
         while waiting := guard.readers.waiting():
@@ -285,15 +285,15 @@ def _serve(guard: Guard | None) -> None:
 
 
 def _protect(guard: Guard) -> None:
-    """Let who kept views of some memory for a gradient copy them before it is written."""
+    """Have views of some memory that are saved for a gradient copied before it is written."""
     for saved in guard.savers.waiting():
         saved.protect()
 
 
 class at_once:  # noqa: N801 - reads as an adverb at the call
-    """A block in which this thread records what reads memory that others can write to; it is computed at the end.
+    """A block in which this thread records nodes that read memory that others can write to; its end evaluates them.
 
-    owners: that memory. No code of users' may run in the block, but where they have agreed to it.
+    owners: of that memory. No code of the user's may run in the block unless the user has agreed to that.
     """
 
     def __init__(self, owners: Iterable[Storage]) -> None:
@@ -315,7 +315,7 @@ class at_once:  # noqa: N801 - reads as an adverb at the call
 
 
 def _count_write(owner: Storage) -> None:
-    """Protect what was kept of some memory whose readers have been served, and count the write."""
+    """Protect saved views of some memory whose readers have been evaluated, and count the write."""
     if owner.guard is not None:
         _protect(owner.guard)
     owner.count_write()
@@ -324,14 +324,14 @@ def _count_write(owner: Storage) -> None:
 def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """Compute a pending node straight into existing memory of its shape and dtype; return whether that was possible.
 
-    Everything else that waits to read that memory is computed first. It is not possible where the node's graph
-    reads the memory at other places than it writes; nothing has then been done.
+    All other pending readers of that memory are evaluated first. It is not possible if the node's graph reads the
+    memory at other places than it writes; nothing has been done then.
 
-    passing: a node below whose holder is about to let it go, so that it need not be kept.
+    passing: a node below it whose holder is about to drop it, so that its value need not be kept.
     """
     with turn():
         order, owners = pending_below([node]), _same_memory(blob.owner)
-        if not order:  # another thread, about to write this memory too, has served who reads it
+        if not order:  # another thread that is about to write this memory has evaluated its readers
             return False
         if not owners or goes_direct(order) or not _reads_in_place(order, blob, owners):
             return False
@@ -355,7 +355,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
 
 
 def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
-    """Do what `write` does at once, where an expression like this was written before; return whether it was."""
+    """Do what `write` does, by the plan of an earlier expression like this one; return whether there was one."""
     with turn():
         owners = _same_memory(blob.owner)
         if not owners or node.blob is not None or not _loaded:
@@ -379,7 +379,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
 
 
 def write_apart(node: Node, blob: TBlob) -> None:
-    """Compute a node that reads nothing of some memory straight into it, after all others who wait to read it."""
+    """Compute a node straight into some memory of which it reads nothing, after all pending readers of that memory."""
     with turn():
         before_write(blob.owner)
         try:
@@ -389,24 +389,24 @@ def write_apart(node: Node, blob: TBlob) -> None:
 
 
 def is_new(node: Node) -> bool:
-    """Return whether an expression may come to be written by `write_again`, although it was not now."""
+    """Return whether `write_again` may work for an expression later, although it did not now."""
     return not _loaded or bool(_loaded[0].is_new(node))
 
 
 def _is_saved(node: Node) -> bool:
-    """Return whether somebody kept a node for a gradient, who could not compute it again after the write."""
+    """Return whether a node is saved for a gradient, which could not recompute it after the write."""
     return node.saver is not None and node.saver() is not None
 
 
 def _same_memory(owner: Storage) -> Collection[Storage]:
-    """Return the owners of what may be the same memory; none where others might write to it meanwhile."""
+    """Return the owners of memory that may be the same; none if others might write to it meanwhile."""
     if not owner.shared or not trusted.owners:
         return (owner,)
     return trusted.owners if owner in trusted.owners else ()
 
 
 def _reads(nodes: Iterable[Node], owners: Collection[Storage]) -> Iterator[tuple[Node, TBlob]]:
-    """Yield which of these nodes reads what of some memory."""
+    """Yield those of these nodes that read some memory, each with the blob that it reads."""
     for node in nodes:
         for value in node.inputs:
             read = value.blob if isinstance(value, Node) else value
@@ -429,7 +429,7 @@ def _reads_in_place(order: Iterable[Node], blob: TBlob, owners: Collection[Stora
 
 
 def look(part: Part) -> Native:
-    """Return the elements of a part for reading; while its node is pending, only they are computed."""
+    """Return the elements of a part for reading; while its node is pending, only these elements are computed."""
     with turn():
         if part.blob is None and part.whole.blob is None:
             if part.seen is None:
@@ -447,7 +447,7 @@ def _noted_part(part: Part) -> Native:
 
 
 def _compute_part(part: Part) -> Native:
-    """Compute the elements of a part alone, from the same parts of everything elementwise that it needs."""
+    """Compute only the elements of a part, from the same parts of all elementwise nodes below it."""
     found: dict[Node, Native] = {}
     for node in pending_below([part.whole]):
         natives = []
@@ -469,9 +469,9 @@ def _compute_part(part: Part) -> Native:
 
 
 def seen_later(value: Any, way: str, given: Any) -> Node | None:
-    """Return a view of what is pending, itself pending, where all is recorded; None where it is to be made now.
+    """Return a pending view of a pending value if everything is recorded; None if the view is to be made now.
 
-    way: a method of Layout; given: what it takes.
+    way: a method of Layout; given: its argument.
     """
     limits = settings()
     if limits.lazy != "always":
@@ -487,7 +487,7 @@ def seen_later(value: Any, way: str, given: Any) -> Node | None:
 
 
 def can_look(node: Node) -> bool:
-    """Return whether the library can compute parts of a node alone: all it needs is elementwise, of one shape."""
+    """Return whether the library can compute single parts of a node: all below it is elementwise, of the same shape."""
     if settings().reproducible:
         return False
     with turn():
@@ -501,19 +501,19 @@ def can_look(node: Node) -> bool:
 class Ledger:
     """All pending nodes that read memory, held weakly, and the bytes that they keep alive together.
 
-    The bytes are those of buffers that nobody else held when that was last found out, and of all that nodes came to
-    read since. It is found out again where the sum exceeds what the user allows, or has grown by so much that what is
-    free may have changed.
+    The bytes are those of buffers that nobody else held at the last check, and of all buffers that nodes have come to
+    read since. There is a new check if the sum exceeds what the user allows, or has grown by so much that the free
+    memory may have changed.
     """
 
     def __init__(self) -> None:
         self._nodes: list[weakref.ref[Node]] = []
         self._bytes, self._ask = 0, ASK_BYTES
-        self._counted: dict[int, int] = {}  # its terms: of owners that lay in one place after each other the largest
+        self._counted: dict[int, int] = {}  # bytes by owners' ids; of owners with the same id the largest
         self._room = 128
 
     def enter(self, node: Node, limits: Settings) -> None:
-        """Take in a new node; evaluate it where its graph, and all where their buffers, outgrow the bounds."""
+        """Add a new node; evaluate it if its graph outgrows the bounds, and all nodes if their buffers do."""
         if node.held:  # others keep nothing alive that these do not
             self._nodes.append(node.reference)
             for value in node.inputs:
@@ -529,18 +529,18 @@ class Ledger:
                     self._settle(limit)
         if node.serial - node.first >= limits.fuse_limit:
             with turn():
-                order = pending_below([node])  # what was recorded in between, for others, was counted too
+                order = pending_below([node])  # serial numbers count nodes of other graphs, too
                 for place, one in enumerate(order):
                     one.first = node.serial - place
             if len(order) > limits.fuse_limit:
                 evaluate([node])
 
     def waiting(self) -> list[Node]:
-        """Return those that are there and pending."""
+        """Return the nodes that still exist and are pending."""
         return [node for reference in self._nodes if (node := reference()) is not None and node.blob is None]
 
     def _settle(self, limit: int | None) -> None:
-        """Forget what is pending no more; evaluate, together, what keeps memory alive where that is too much."""
+        """Drop nodes that are no longer pending; if others keep too much memory alive, evaluate them together."""
         nodes = self.waiting()
         if self._bytes > (self._ask if limit is None else limit) or len(self._counted) > MANY_COUNTED:
             kept = kept_alive(nodes)
@@ -555,12 +555,12 @@ class Ledger:
 
 
 def _memory_of(node: Node) -> set[Storage]:
-    """Return the buffers that a node reads itself."""
+    """Return the owners of the buffers that a node reads directly."""
     return {value.owner for value in node.inputs if type(value) is TBlob}
 
 
 def _is_too_much(kept: Iterable[Storage], limit: int | None) -> bool:
-    """Return whether buffers take more bytes than a limit, or than is to be taken of what is free on some device."""
+    """Return whether buffers take more bytes than a limit, or than the allowed part of some device's free memory."""
     if limit is not None:
         return sum([owner.nbytes for owner in kept]) > limit
     taken: Counter[Device] = Counter()
@@ -572,7 +572,7 @@ def _is_too_much(kept: Iterable[Storage], limit: int | None) -> bool:
 def kept_alive(nodes: Iterable[Node]) -> list[Storage]:
     """Return the buffers that nobody but these nodes holds.
 
-    References tell who else does: to views of a buffer, and to its owner. Only when work is done depends on that.
+    Reference counts tell: those of views of a buffer, and of its owner. Only the time of evaluation depends on them.
     """
     blobs = Counter([value for node in nodes for value in node.inputs if type(value) is TBlob])
     held = {id(blob.owner) for blob, references in _beyond(blobs) if references > _ALONE}
@@ -582,11 +582,11 @@ def kept_alive(nodes: Iterable[Node]) -> list[Storage]:
 
 
 def _beyond(counted: Counter[Any]) -> list[tuple[Any, int]]:
-    """Return what was counted, and how many more references to it there are."""
+    """Return the counted objects, each with the number of references beyond those counted."""
     return [(one, getrefcount(one) - count) for one, count in counted.items()]
 
 
-# Of what is referred to as often as it was counted, as CPython counts.
+# What `_beyond` returns for an object whose references have all been counted, as CPython counts.
 _ALONE = 1 + _beyond(Counter([frozenset([0])]))[0][1]
 
 

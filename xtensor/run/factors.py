@@ -1,7 +1,7 @@
 """Factorisations as launches: calls of LAPACK at its own address, as NumPy's `linalg` would make them.
 
-The same function is called for a copy that lies the same way, so that results have the same bits. What a matrix makes
-impossible stops the run where the captured call can be made again, and is noted where `Checked` finds it elsewhere.
+The same function is called for a copy of the same layout, so that results have the same bits. If there is no result for
+a matrix, that stops the run if the captured call can be repeated; otherwise it is noted for `Checked`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ..plan import costs
 from ..plan.layouts import Meta, Task
 from .native import SCRATCH, WORD, Launch, Making
 
-# Of a call's launches, the number of its first result, behind those of what it takes, and of where failures are noted.
+# In a call's launches, the number of its first result, behind those of its operands, and of the word for failures.
 RESULT, FAILED = 16, 24
 
-# What NumPy says of a matrix.
+# NumPy's messages about matrices without a result.
 _SINGULAR, _INDEFINITE = "Singular matrix", "Matrix is not positive definite"
 _FAULTS = {"solve": _SINGULAR, "inv": _SINGULAR, "cholesky": _INDEFINITE}
 
@@ -36,8 +36,8 @@ _FAULTS = {"solve": _SINGULAR, "inv": _SINGULAR, "cholesky": _INDEFINITE}
 class ByLapack:
     """A factorisation as calls of LAPACK.
 
-    function: of native arrays, which can be called so. first: whether it is the first one of a schedule to note
-    failures.
+    function: of native arrays, for which `can_be_called` is true. first: whether it is the first one of a schedule that
+    notes failures.
     """
 
     seconds, aligned = 0.0, False
@@ -49,7 +49,7 @@ class ByLapack:
 
     @property
     def can_fail(self) -> bool:
-        """Whether there are matrices that it has no result for."""
+        """Whether there are matrices for which it has no result."""
         return self.kind in _FAULTS
 
     def launches(self, making: Making) -> list[Launch]:
@@ -81,9 +81,9 @@ class ByLapack:
 
 
 def can_be_called(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> bool:
-    """Return whether machine code can make a library call by calling LAPACK.
+    """Return whether machine code can do a library call by calling LAPACK.
 
-    The function says what it is by its attributes (standard/linalg.py).
+    The attributes of the function say which factorisation it is (standard/linalg.py).
     """
     kind = getattr(getattr(function, "func", None), "lapack", "")
     if not kind or host() is None or not _address(kind):
@@ -101,29 +101,29 @@ def can_be_called(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -
 
 @cache
 def _address(kind: str) -> int:
-    """Return where LAPACK's function is, 0 where not all that a call needs is known."""
+    """Return the address of LAPACK's function, 0 if some function that a call needs is not known."""
     others = [name for name in calls.LIBM if name in calls.WORDS[kind]]
     known = all([blas.libm_address(name) for name in others])
     return blas.lapack_address(calls.FUNCTIONS[kind], wide=bool(others)) if known else 0
 
 
 def _lengths(takes: Sequence[Meta]) -> tuple[int, int]:
-    """Return the rows of a matrix, and how many right sides it has."""
+    """Return the rows of a matrix, and its number of right-hand sides: as many as rows if there is no such operand."""
     n, others = takes[0].shape[-1], [meta.shape for meta in takes[1:]]
     return n, n if not others else 1 if len(others[0]) == 1 else others[0][-1]
 
 
 def _stack(takes: Sequence[Meta], gives: Sequence[Meta]) -> Shape:
-    """Return the axes of a result that are not a matrix's."""
+    """Return the lengths of a result's axes without those of a matrix, or of a vector."""
     shape, given = gives[0].shape, [*takes[0].shape[:-2]]
     vector = len(takes) > 1 and len(takes[1].shape) == 1
     return shape[:-1] if vector else shape if len(shape) == len(given) else shape[:-2]
 
 
 def _matrix(meta: Meta, stack: Shape, core: int) -> tuple[Shape, int, int]:
-    """Return the elements from one matrix of a stack to the next, from row to row, and from column to column.
+    """Return the strides, in elements, over the axes of a stack, and from row to row and column to column of a matrix.
 
-    core: its last axes, which are a matrix's; a vector is a column.
+    core: the number of its last axes that are a matrix's; a vector is a column.
     """
     strides = tuple([step // meta.dtype.itemsize for step in meta.layout.strides])
     lead = len(strides) - core
@@ -132,7 +132,7 @@ def _matrix(meta: Meta, stack: Shape, core: int) -> tuple[Shape, int, int]:
 
 
 class Checked(NamedTuple):
-    """What raises LinAlgError where a factorisation, of a kind, failed. word, place: where that is noted."""
+    """The instruction that raises LinAlgError if a factorisation of a kind failed. word, place: where that is noted."""
 
     word: int
     place: int
@@ -140,11 +140,11 @@ class Checked(NamedTuple):
     drops: list[int]
 
     def words(self) -> str:
-        """Return what it does, in words."""
+        """Return a description of it."""
         return "check of factorisations"
 
     def tasks(self, facts: Any) -> tuple[Task, ...]:
-        """Return what it computes, which is nothing."""
+        """Return its tasks: none, as it computes nothing."""
         return ()
 
     def run(self, run: Any) -> None:

@@ -1,7 +1,7 @@
 """The blocked interpreter: a program run by NumPy's own functions, one block that fits the cache at a time.
 
 Every step is the call that would be made without recording, with `out=` in a block of scratch memory, so elementwise
-results have the same bits. It knows every dtype and needs no compiler: the fallback of generated code, and the
+results have the same bits. It knows every dtype and needs no compiler: it is the fallback for generated code, and the
 oracle of the tests.
 """
 
@@ -22,9 +22,9 @@ from ..plan.program import Program
 from ..plan.program import program as the_program
 from ..storage.storage import Native
 
-# Bytes of one operand in a block: a few of them fit the second-level cache beside each other. Several threads, which
-# wait for the interpreter's lock between steps, take less time with longer ones: gelu of a million numbers 1.5 ms
-# instead of 2.
+# Bytes of one operand in a block: a few of them fit the second-level cache together. Several threads wait for the
+# interpreter's lock between steps, and take less time with longer blocks: gelu of a million numbers 1.5 ms instead
+# of 2.
 BLOCK_BYTES, LONG_BLOCK_BYTES = 128 * 1024, 512 * 1024
 
 # Bytes of all operands from which a second thread gains more than waking it costs.
@@ -34,7 +34,7 @@ Key = tuple[Any, ...]
 
 
 class Move(NamedTuple):
-    """One step as the interpreter makes it: `registers[to] = function(*registers[args])`.
+    """One step of the interpreter: `registers[to] = function(*registers[args])`.
 
     fills: whether the function can write into given memory, as ufuncs can.
     """
@@ -64,7 +64,7 @@ def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any],
     size = prod(shape)
     parts = count() if size * widest * len(arrays) > PARALLEL_BYTES else 1
     limit = max((LONG_BLOCK_BYTES if parts > 1 else BLOCK_BYTES) // widest, 1)
-    if len(recipe.moves) == 1:  # nothing is read again
+    if len(recipe.moves) == 1:  # no other step reads a block again
         limit = -(-size // parts)
     blocks = list(blocks_of(shape, limit))
     parts = min(parts, len(blocks))
@@ -77,7 +77,7 @@ def evaluate(program: Program, arrays: Sequence[Native], scalars: Sequence[Any],
         memory = [np.empty(largest, dtype) for dtype in recipe.scratch]
         return lambda: CPU.call(_run_blocks, recipe, inputs, scalars, outputs, mine, memory)
 
-    run([task(part) for part in range(parts)])  # all scratch is there before anything is written
+    run([task(part) for part in range(parts)])  # all scratch memory is allocated before anything is written
 
 
 def evaluate_all(
@@ -100,7 +100,7 @@ def evaluate_all(
 
 
 def _laid_out(shape: Shape, dtype: DType, strides: Shape) -> Native:
-    """Return packed memory with the axes in the order that strides say."""
+    """Return packed memory whose axes are in the order of the given strides."""
     order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
     memory: Native = np.empty([shape[axis] for axis in order], dtype)
     return memory.transpose(np.argsort(order)) if order else memory
@@ -165,7 +165,7 @@ def blocks_of(shape: Sequence[int], limit: int) -> Iterator[Key]:
 
 
 def _flat(arrays: Sequence[Native], outputs: Sequence[Native]) -> tuple[list[Native], list[Native]]:
-    """Return operands of one shape as runs of memory where all are packed, else with the first output's axis order."""
+    """Return operands of one shape, flattened if all are packed, else with axes in the order of the first output's."""
     shape = outputs[0].shape
     every = [*arrays, *outputs]
     if all(array.shape == shape and array.flags.c_contiguous for array in every):
@@ -209,7 +209,7 @@ def recipe_of(program: Program) -> Recipe:
 
 
 def _same(program: Program) -> dict[int, int]:
-    """Return which values are others again, of which they are copies that nobody writes out."""
+    """Return the values that are mere copies of others, by casts to the same dtype, and which; outputs are left out."""
     found: dict[int, int] = {}
     first_step = len(program.inputs) + len(program.scalars)
     for number, step in enumerate(program.steps, first_step):
@@ -224,7 +224,7 @@ def _cast(native: Native, *, out: Native, dtype: DType) -> None:
 
 
 class _Scratch:
-    """Scratch blocks, handed out by dtype and taken back when a value is dead."""
+    """Scratch blocks, given out by dtype and taken back when a value is dead."""
 
     def __init__(self, first: int) -> None:
         self.first = first

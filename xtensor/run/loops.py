@@ -43,7 +43,7 @@ class ByLoops:
 
 
 def _over(shifts: Sequence[int], shape: Shape, domain: Shape) -> Sequence[int]:
-    """Return by how many places along each axis of a domain an operand of some shape is seen rolled."""
+    """Return by how many places an operand of some shape is rolled along each axis of a domain."""
     if not shifts:
         return ()
     before = len(domain) - len(shape)

@@ -19,7 +19,7 @@ from ..plan.program import Program
 from .native import Launch, Making, Place, Scalar, launch_of
 from .nest import Box, Nest, lie_of, nest_of, parts_between, parts_of, rolled_nest, shared_out, whole
 
-# Loops inside one kernel; further outer axes are walked by calls.
+# The most loops inside one kernel; it is called for each step of further outer loops.
 DEPTH = 4
 
 
@@ -35,8 +35,8 @@ def map_launch(
 ) -> Launch:
     """Return a program without reductions as a launch over a shape.
 
-    strides, places: of its inputs and outputs. shifts: by so many places along each axis each operand is seen rolled,
-    none of those that are not. Raises LacksError where generated code lacks a step.
+    strides, places: of its inputs and outputs. shifts: by how many places each operand is rolled along each axis, empty
+    for those that are not. Raises LacksError where generated code lacks a step.
     """
     if any([by % length for one in shifts for by, length in zip(one, shape, strict=False)]):
         nest = rolled_nest(shape, strides, strides[len(program.inputs)], shifts)
@@ -82,14 +82,14 @@ def nest_launch(
 ) -> Launch:
     """Return a program as a launch over a nest; operands of reductions come last and have no innermost stride.
 
-    streams: whether outputs bypass the caches. ahead: how many bytes further on inputs are fetched, by their places.
-    crosswise: the inputs that are turned over in tiles.
+    streams: whether outputs bypass the caches. ahead: how many bytes ahead inputs are prefetched, by their places.
+    crosswise: the inputs that are transposed in tiles.
     """
     plain = len(nest.strides) - len(program.reductions)
     sizes = [dtype.itemsize for dtype in program.moved]
     lie = [lie_of(s[-1], size) for s, size in zip(nest.strides[:plain], sizes, strict=True)]
     for place in range(len(program.inputs), plain):
-        if lie[place] == SAME:  # what is written stays in place only where the loop has one round
+        if lie[place] == SAME:  # an output has no stride only if the loop has one iteration
             lie[place] = PACKED
     for place in crosswise:
         lie[place] = CROSSWISE
@@ -111,21 +111,21 @@ def nest_launch(
 
 
 def _has_short_rows(program: Program, nest: Nest) -> bool:
-    """Return whether rows are shorter than vectors, and so many that a loop along columns takes less: points in space,
-    pixels of three colours.
+    """Return whether rows are shorter than vectors, and so many that a loop along columns takes less time: as for
+    points in space, or pixels of three colours.
     """
     lengths, short = nest.lengths, lanes_of(program, min(host().vector_bytes, costs.SHORT_ROW))  # type: ignore[union-attr]
     return len(lengths) > 1 and lengths[-1] < short and lengths[-2] >= 8 * lengths[-1]
 
 
 def _along_columns(nest: Nest) -> Nest:
-    """Return a nest whose innermost loop is the one around that, whose strides are those of short rows."""
+    """Return a nest with its two innermost loops exchanged, so that the long loop over short rows is innermost."""
     turned = [(*one[:-2], one[-1], one[-2]) for one in (nest.lengths, *nest.strides)]
     return Nest(turned[0], tuple(turned[1:]), (*nest.reduced[:-2], nest.reduced[-1], nest.reduced[-2]))
 
 
 def _backwards(boxes: Sequence[Box], itemsize: int) -> list[Box]:
-    """Return boxes in pieces, the last of each first: where a reduction went before, that is in the cache yet."""
+    """Return boxes in pieces, those of each from its last: after a reduction, the end is still in the cache."""
     found: list[Box] = []
     for box in boxes:
         row = prod(box.lengths[1:]) * itemsize
@@ -146,9 +146,9 @@ def _lanes(program: Program) -> int:
 
 
 def _turned(program: Program, nest: Nest) -> tuple[Nest, list[int]]:
-    """Return the inputs that are packed along one other axis than the innermost, and the nest with that axis beside it.
+    """Return the nest with the axis along which some inputs are packed moved next to the innermost, and these inputs.
 
-    Where some are packed along other axes again, those of the first of them are taken.
+    If inputs are packed along several such axes, the axis of the first of them is taken.
     """
     lengths, lanes = nest.lengths, _lanes(program)
     axis, found = -1, []
@@ -167,7 +167,7 @@ def _turned(program: Program, nest: Nest) -> tuple[Nest, list[int]]:
 
 
 def _tile_boxes(nest: Nest, threads: int, lanes: int) -> list[Box]:
-    """Return the parts of a nest with tiles: parts for threads between tiles, and strips of columns in each."""
+    """Return the parts of a nest with tiles: one per thread, cut between tiles, and strips of columns in each."""
     boxes = [whole(nest)]
     longest = int(np.argmax(nest.lengths[:-1]))
     if threads > 1:
@@ -180,7 +180,7 @@ def _tile_boxes(nest: Nest, threads: int, lanes: int) -> list[Box]:
 
 
 def can_stream(program: Program, nest: Nest) -> bool:
-    """Return whether outputs may bypass the caches: large, packed alike, and whole vectors of at least 16 bytes."""
+    """Return whether outputs may bypass the caches: they are large, packed alike, with vectors of at least 16 bytes."""
     sizes = [program.dtypes[number].itemsize for number in program.outputs]
     inner = nest.lengths[-1] * min(sizes)
     if prod(nest.lengths) * max(sizes) < costs.STREAM_BYTES or (len(nest.lengths) > 1 and inner < costs.STREAM_ROW):
@@ -230,8 +230,8 @@ class Operand(NamedTuple):
 def traffic_of(shape: Shape, operands: Sequence[Operand]) -> int:
     """Estimate the bytes that one element of a shape moves to and from memory.
 
-    Views of one array a few rows apart move it once, and what repeats nothing. What lies crosswise takes as long as
-    three times its bytes.
+    Views of one array a few rows apart move it once, and operands that repeat move nothing. An operand that lies
+    crosswise takes as long as three times its bytes.
     """
     size, found, moved = prod(shape), list[Operand](), 0
     for one in operands:

@@ -38,8 +38,8 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 
 
 def product_of(a: Array, b: Array, out: Array | None) -> Array | None:
-    """Return the product of stacks of matrices, None where the library is to compute it, or to say what is wrong; out:
-    where it goes, if it is of floating-point numbers, in C order.
+    """Return the product of stacks of matrices, None if the library is to compute it, or to say what is wrong. out: the
+    array for a floating-point result, in C order.
     """
     if a.shape[-1] != b.shape[-2]:
         return None
@@ -61,14 +61,14 @@ def _has_code(a: Array) -> bool:
 
 
 def _is_rows(a: Array, b: Array) -> bool:
-    """Return whether a product is one of a stack of rows with the same matrix, which NumPy goes through one by one."""
+    """Return whether a product is of a stack with one matrix, which NumPy would compute matrix by matrix."""
     if a.ndim < 3 or b.ndim != 2 or a.dtype != b.dtype or a.dtype.char not in "fdFD":
         return False
     return bool(a.flags.c_contiguous) and library_of(a) is np
 
 
 def _product_of_rows(a: Array, b: Array, out: Array | None) -> Array:
-    """Return the product of all rows with a matrix at once; out: where it goes, in C order."""
+    """Return the product of all rows with a matrix at once; out: the array for it, in C order."""
     shape = (*a.shape[:-1], b.shape[-1])
     c: Array = np.empty(shape, a.dtype) if out is None else out
     count = prod(shape[:-1])
@@ -84,7 +84,7 @@ def _product_of_rows(a: Array, b: Array, out: Array | None) -> Array:
 
 
 def is_stack(a: Array, b: Array) -> bool:
-    """Return whether a product is one of many small ones, of floats or complex numbers, which code of ours computes.
+    """Return whether a product is a stack of many small ones, of floats or complex numbers, which our code computes.
 
     For each of them NumPy calls the BLAS, which packs both matrices, on one thread.
     """
@@ -101,13 +101,13 @@ def is_stack(a: Array, b: Array) -> bool:
 
 
 def _is_narrow(a: Array, columns: int) -> bool:
-    """Return whether most of a register would be computed in vain, for sums that take the BLAS longer than a call."""
+    """Return whether most lanes of a register would be wasted, on sums so long that a call of the BLAS is cheap."""
     return bool(columns * a.itemsize < 32 and a.shape[-2] * a.shape[-1] > 256)
 
 
 def _step(x: Array, lead: Shape) -> int | None:
-    """Return the elements from matrix to matrix of a stack that lies as the kernel needs it, else None: however each
-    matrix lies, all are as far from the one before.
+    """Return the stride, in elements, between the matrices of a stack that lies as the kernel needs it: however each
+    matrix lies, this stride must be constant. None for other stacks.
     """
     flags = x.flags
     if not flags.aligned:
@@ -128,7 +128,7 @@ def _step(x: Array, lead: Shape) -> int | None:
 
 
 def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Return the products of stacks of which `is_stack` is true; out: where they go, in C order."""
+    """Return the products of stacks for which `is_stack` is true; out: the array for them, in C order."""
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, a.shape[-2], b.shape[-1])
     c: Array = np.empty(shape, a.dtype) if out is None else out
@@ -152,9 +152,9 @@ def stacked_product(a: Array, b: Array, out: Array | None = None) -> Array:
 
 
 def is_thin(a: Array, b: Array) -> bool:
-    """Return whether a product is one of a long matrix with few columns, which code of ours computes.
+    """Return whether a product is of a long matrix with one of few columns, which our code computes.
 
-    The BLAS packs the long one, which takes longer than to read it.
+    The BLAS packs the long matrix, which takes longer than to read it.
     """
     if a.ndim != 2 or b.ndim != 2 or not 2 <= b.shape[1] <= THIN_COLUMNS or a.dtype != b.dtype:
         return False
@@ -167,7 +167,7 @@ def is_thin(a: Array, b: Array) -> bool:
 
 
 def thin_product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Return the product of matrices of which `is_thin` is true; out: where it goes, in C order."""
+    """Return the product of matrices for which `is_thin` is true; out: the array for it, in C order."""
     (rows, depth), columns = a.shape, b.shape[1]
     c: Array = np.empty((rows, columns), a.dtype) if out is None else out
     form = thin_form(a.dtype.char, columns)

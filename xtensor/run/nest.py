@@ -1,7 +1,7 @@
 """Loop nests: the loops over a shape, ordered by memory and joined where they can be, and the parts they are cut into.
 
-Axes are ordered by the memory of the operand that matters most and joined where every operand's strides allow it
-(mshadow's flattening, for any number of axes). Operands that disagree about the fastest axis are walked in strips.
+Axes are ordered by the strides of the operand that matters most, and joined where every operand's strides allow it
+(mshadow's flattening, for any number of axes). Operands with different fastest axes are walked in strips.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mark = TypeVar("Mark")
 class Nest(NamedTuple):
     """Loops from the outermost: their lengths, each operand's strides, and which of them are reduced.
 
-    shifts: where some operand is seen rolled, by so many places along each loop each of them is.
+    shifts: if some operand is rolled, by how many places each operand is along each loop.
     """
 
     lengths: tuple[int, ...]
@@ -29,7 +29,7 @@ class Nest(NamedTuple):
     shifts: tuple[tuple[int, ...], ...] = ()
 
     def offsets(self, position: Sequence[int]) -> list[int]:
-        """Return how far each operand is at a position from its first element."""
+        """Return the offset of each operand at a position from its first element."""
         found = []
         for place, strides in enumerate(self.strides):
             at = self._seen_at(position, place) if self.shifts else position
@@ -37,13 +37,13 @@ class Nest(NamedTuple):
         return found
 
     def _seen_at(self, position: Sequence[int], place: int) -> Sequence[int]:
-        """Return where in an operand that is seen rolled a position is."""
+        """Return the position in an operand, before it is rolled, of a position in the nest."""
         shifts = self.shifts[place]
         return [(i - by) % length for i, by, length in zip(position, shifts, self.lengths, strict=True)]
 
 
 def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[int] = ()) -> Nest:
-    """Return the loops over a shape with as few axes as possible, ordered as `lead`'s strides fall."""
+    """Return as few loops over a shape as possible, in the order of falling strides in `lead`."""
     order = [axis for axis, length in enumerate(shape) if length != 1]
     if len(order) > 1:
         order.sort(key=lambda axis: (-abs(lead[axis]), axis))
@@ -57,8 +57,8 @@ def nest_of(shape: Shape, strides: Sequence[Shape], lead: Shape, axes: Sequence[
 
 
 def rolled_nest(shape: Shape, strides: Sequence[Shape], lead: Shape, shifts: Sequence[Sequence[int]]) -> Nest:
-    """Return the same where operands are seen rolled, by these places along each axis; none are given for one that is
-    not. An axis along which one is stays apart from others.
+    """Return the same if operands are rolled. shifts: by how many places along each axis, empty for an operand that is
+    not rolled. An axis along which an operand is rolled is not joined with others.
     """
     order = [axis for axis, length in enumerate(shape) if length != 1]
     order.sort(key=lambda axis: (-abs(lead[axis]), axis))
@@ -119,7 +119,7 @@ def parts_of(box: Box, axis: int, size: int) -> list[Box]:
 
 
 def parts_between(box: Box, nest: Nest) -> list[Box]:
-    """Return a box cut where operands that are seen rolled begin anew."""
+    """Return a box cut where rolled operands wrap around."""
     boxes = [box]
     for axis, length in enumerate(nest.lengths):
         cuts = sorted({one[axis] for one in nest.shifts if one[axis] < length})
@@ -129,7 +129,7 @@ def parts_between(box: Box, nest: Nest) -> list[Box]:
 
 
 def _parted(box: Box, axis: int, cut: int) -> list[Box]:
-    """Return a box cut in two at a place along an axis, if that is inside."""
+    """Return a box cut in two at a place along an axis, or as it is if the place is not inside."""
     before = cut - box.starts[axis]
     if not 0 < before < box.lengths[axis]:
         return [box]

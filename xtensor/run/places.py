@@ -1,5 +1,5 @@
-"""Elements and views at places that are computed: the functions that a captured function calls for them. Of views,
-later calls have copies; elements at indices machine code can move, too (at_indices.py).
+"""Elements and views at computed places: the functions that a captured function calls for them. Later calls use copies
+of such views; elements at indices can also be moved by machine code (at_indices.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..devices import Backend
 from ..storage.blob import TBlob
 from ..storage.storage import Native
 
-# Stands for a computed place in a key; for a new axis in one where None stands for an array of indices.
+# ANY stands for a computed place in a key; NEW for a new axis, in keys where None stands for an array of indices.
 ANY, NEW = object(), object()
 
 
@@ -34,21 +34,21 @@ class Window:
 
 
 class AtIndices:
-    """What is done with an array at indices. fixed: the items of the key, None for arrays of indices, windows for those
-    that windows begin at.
+    """An operation on an array at indices. fixed: the items of the key, with None for arrays of indices, and a window
+    for an array that says where it begins.
     """
 
     __slots__ = ("_backend", "fixed")
 
     def __init__(self, backend: Backend, key: Sequence[Any], arrays: Sequence[int], ndim: int) -> None:
-        """key: what it selects by, with anything in the places of `arrays`; ndim: of the array."""
+        """key: with anything in the places of `arrays`, the arrays of indices; ndim: of the array."""
         items: list[Any] = [
             None if at in arrays else NEW if item is None else without_place(item) for at, item in enumerate(key)
         ]
         if Ellipsis in items:
             at, others = items.index(Ellipsis), sum([item is not NEW for item in items]) - 1
             whole: list[Any] = [slice(None)] * (ndim - others)
-            items[at : at + 1] = whole or [Ellipsis]  # which parts arrays even so
+            items[at : at + 1] = whole or [Ellipsis]  # even if empty, it separates arrays of indices
         self._backend, self.fixed = backend, items
 
     def _key(self, indices: Sequence[Native]) -> tuple[Any, ...]:
@@ -61,14 +61,14 @@ class AtIndices:
 
 
 def without_place(item: Any) -> Any:
-    """Return an item of a key with ANY for the place that is computed."""
+    """Return an item of a key, with ANY in place of a computed place."""
     if type(item) is Window:
         return Window(ANY, item.count)
     return ANY if type(item) is TBlob else item
 
 
 def _placed(item: Any, given: Iterator[Any]) -> Any:
-    """Return an item of a key, for None or a window one at the next place that is given."""
+    """Return an item of a key, with the next of the given places in place of None, or as the start of a window."""
     if type(item) is Window:
         start = int(next(given))
         return slice(start, start + item.count)
@@ -76,7 +76,7 @@ def _placed(item: Any, given: Iterator[Any]) -> Any:
 
 
 class Gather(AtIndices):
-    """The elements there."""
+    """Returns the elements at the indices."""
 
     __slots__ = ()
 
@@ -85,7 +85,7 @@ class Gather(AtIndices):
 
 
 class Scatter(AtIndices):
-    """Assigns a value to the elements there."""
+    """Assigns a value to the elements at the indices."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class Scatter(AtIndices):
 
 
 class Selected(Gather):
-    """A copy of a view at computed places that lies as it does."""
+    """Returns a copy of a view at computed places, with the view's strides."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ class Selected(Gather):
 
 
 class PutBack(Scatter):
-    """Assigns the copy of a view at computed places to that."""
+    """Assigns the copy of a view at computed places to the view."""
 
     __slots__ = ()
 

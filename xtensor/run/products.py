@@ -1,8 +1,8 @@
 """Matrix products as launches: calls of the BLAS at its own address, as NumPy's `matmul` would make them.
 
-The same function is called for the same strides, so that results have the same bits; so is a single sum that NumPy
-computes by a loop of its own. What else it computes without the BLAS, or by functions that are not called here, is left
-to it.
+The same function is called for the same strides, so that results have the same bits; a single sum that NumPy computes
+by a loop of its own is computed by such a loop, too. Other products that it computes without the BLAS, or by functions
+that are not called here, are left to it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from .native import Launch, Making
 
 
 class Matrix(NamedTuple):
-    """An operand as a stack of matrices: its lengths and strides, in elements, of which the last two are a matrix's."""
+    """An operand as a stack of matrices: its lengths and strides in elements; the last two axes are a matrix's."""
 
     shape: Shape
     strides: Shape
 
     @property
     def by_rows(self) -> bool:
-        """Whether the BLAS takes the matrices as they lie: the elements of a row are next to each other."""
+        """Whether the BLAS takes the matrices as they lie: the elements of a row are contiguous."""
         return self.strides[-1] == 1 and self.strides[-2] >= self.shape[-1]
 
     @property
     def by_columns(self) -> bool:
-        """Whether it takes them as transposed ones."""
+        """Whether the BLAS takes the matrices as transposed ones."""
         return self.turned.by_rows
 
     @property
     def is_packed(self) -> bool:
-        """Whether they lie one after the other, by rows."""
+        """Whether the matrices lie in C order, one after the other."""
         packed = contiguous(self.shape, 1).strides
         return all(n == 1 or step == own for n, step, own in zip(self.shape, self.strides, packed, strict=True))
 
     @property
     def rows(self) -> Matrix:
-        """All rows as one matrix, where they are packed."""
+        """All rows as one matrix, if they are packed."""
         return Matrix((prod(self.shape[:-1]), self.shape[-1]), (self.shape[-1], 1))
 
     @property
@@ -58,7 +58,7 @@ class Matrix(NamedTuple):
 
 
 class Form(NamedTuple):
-    """Which function of the BLAS computes a product: its kind, and its words but for the places of operands.
+    """Which function of the BLAS computes a product: its kind, and its words without the addresses of operands.
 
     swapped: whether its first operand is the product's second.
     """
@@ -84,23 +84,23 @@ class ByBlas:
 
     @classmethod
     def of(cls, kernel: Kernel, work: Work) -> ByBlas | None:
-        """Return a step that is a product which machine code is to compute by calling the BLAS; None for others."""
+        """Return a product that machine code is to compute by calling the BLAS; None for other kernels."""
         node = work.trace.values[kernel.results[0]]
         if node.op.name != "matmul" or work.limits.engine != "llvm" or work.device.backend is not CPU or host() is None:
             return None
         if node.dtype.char not in calls.NUMBERS or kernel.results[0] in work.into:
             return None
-        if node.dtype.kind == "c" and any(node.params["turned"]):  # and conjugated
+        if node.dtype.kind == "c" and any(node.params["turned"]):  # transposed and conjugated
             return None
         a, b, c = _at_once(kernel, work)
         many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
-        thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # for which there may be code
+        thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # matmul.py may have code for it
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
         if 0 in c.shape or many or thin or count > most:
             return None
         first, last = kernel.inputs[0], kernel.inputs[-1]
         same = _begin(first, work) == _begin(last, work)
-        if same and first != last and not work.is_certain:  # other operands may come, of which NumPy finds out itself
+        if same and first != last and not work.is_certain:  # later operands may begin at different addresses
             return None
         form = _form(a, b, same)
         address = None if form is None else _address(form, node.dtype.char)
@@ -124,7 +124,7 @@ class ByBlas:
 
 
 def _address(form: Form, char: str) -> int | None:
-    """Return the address of the BLAS's function, 0 where none is called; None where it is not known."""
+    """Return the address of the BLAS's function, 0 if none is called; None if it is not known."""
     is_complex = char not in calls.TYPES
     if form.kind == "sum":
         return None if is_complex else 0
@@ -133,7 +133,7 @@ def _address(form: Form, char: str) -> int | None:
 
 
 def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the operands and the result of a product; vectors are a row, and a column."""
+    """Return the operands and the result of a product; a vector on the left is a row, on the right a column."""
     (result,) = kernel.results
     node, (first, second) = work.trace.values[result], work.trace.arguments[result]
     metas, itemsize = work.metas, work.metas[result].dtype.itemsize
@@ -151,8 +151,8 @@ def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _at_once(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the operands and the result, a stack of rows with one matrix as one product where `product_of` of
-    matmul.py has it so.
+    """Return the operands and the result; a stack times one matrix is a single product of all rows if `product_of` in
+    matmul.py computes it so.
     """
     a, b, c = stacks_of(kernel, work)
     given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape  # of b, before a vector became a column
@@ -163,7 +163,7 @@ def _at_once(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _begin(number: int, work: Work) -> tuple[int, int]:
-    """Return where a value begins: what it lies in, and bytes after its first."""
+    """Return where a value begins: its memory, as an address or a number, and the offset there in bytes."""
     after = work.metas[number].layout.offset
     while number not in work.begins and type(getattr(work.trace.values[number], "op", None)) is View:
         (number,) = work.trace.arguments[number]
@@ -173,7 +173,7 @@ def _begin(number: int, work: Work) -> tuple[int, int]:
 def _form(a: Matrix, b: Matrix, same: bool) -> Form | None:
     """Return how NumPy's matmul computes a product of stacks, None where it does not call one of these functions.
 
-    same: whether both begin at the same place, which may make it a symmetric product.
+    same: whether both begin at the same address, so that the product may be symmetric.
     """
     (m, k), p = a.shape[-2:], b.shape[-1]
     if m == 1 and p == 1:
@@ -202,7 +202,7 @@ def _form(a: Matrix, b: Matrix, same: bool) -> Form | None:
 
 
 def _by_vector(matrix: Matrix, step: int, result: int, *, swapped: bool) -> Form | None:
-    """Return how a matrix is multiplied with a vector whose elements are so far apart."""
+    """Return how a matrix is multiplied with a vector. step, result: the strides of the vector and of the result."""
     if not (matrix.by_rows or matrix.by_columns) or step < 1:
         return None
     (m, n), (down, along) = matrix.shape[-2:], matrix.strides[-2:]
@@ -211,7 +211,7 @@ def _by_vector(matrix: Matrix, step: int, result: int, *, swapped: bool) -> Form
 
 
 def _starts(stacks: tuple[Matrix, Matrix, Matrix]) -> Iterator[list[int]]:
-    """Yield where each matrix of stacks begins, in elements."""
+    """Yield the offsets, in elements, of the matrices of the three stacks, for each product."""
     lead = stacks[2].shape[:-2]
     steps = [strides_over(Layout(one.shape[:-2], one.strides[:-2]), lead) for one in stacks]
     for position in product(*map(range, lead)):

@@ -1,4 +1,4 @@
-"""Reductions meet memory: along rows, in registers; over outer axes, by combining rows with what lies in memory.
+"""Reductions meet memory: along rows, in registers; over outer axes, by combining rows with accumulators in memory.
 
 Results depend on shapes and strides alone, never on the number of threads.
 """
@@ -26,7 +26,7 @@ from .nest import Box, Nest, nest_of, parts_of, row_boxes, shared_out, whole
 # Reduced axes are cut into pieces of so many elements (innermost) or rows (outer), whatever the number of threads.
 PIECE, PIECE_ROWS = 16384, 512
 
-# Rows that are not cut where the array fits the caches: the destination itself accumulates. Rows combined at once.
+# The most rows that are not cut if the array fits the caches: the destination accumulates. Rows combined at once.
 UNCUT_ROWS, GROUP = 4096, 4
 
 
@@ -61,7 +61,7 @@ def _over(
 def _along_rows(
     program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
 ) -> list[Launch]:
-    """Reduce along the innermost axis, in pieces; combine the pieces, and other reduced axes, afterwards."""
+    """Return launches that reduce along the innermost axis, in pieces, then combine these and other reduced axes."""
     outer, inner = nest.lengths[:-1], nest.lengths[-1]
     plain = len(nest.strides) - len(program.reductions)
     pieces = -(-inner // PIECE)
@@ -97,7 +97,7 @@ def _room(reduction: Reduction, shape: Shape, making: Making) -> Place:
 
 
 def _joined_rows(reduction: Reduction, parts: Nest, places: tuple[Place, Place], making: Making) -> list[Launch]:
-    """Return what combines partial results: pieces of rows, along the last loop, and then other reduced loops.
+    """Return launches that combine partial results: pieces of rows, along the last loop, then other reduced loops.
 
     parts: the loops over packed partial results and the destination; places: of both.
     """
@@ -127,10 +127,10 @@ def _joining(reduction: Reduction) -> Program:
 def _by_folding(
     program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
 ) -> list[Launch]:
-    """Reduce outer axes by combining rows, some at a time, with accumulators in memory.
+    """Return launches that reduce outer axes by combining rows, some at a time, with accumulators in memory.
 
-    The first of these axes is cut into pieces of rows that have accumulators of their own; where there is one piece,
-    the destination itself accumulates. All that depends on the shape alone, never on the threads.
+    The first of these axes is cut into pieces of rows that have accumulators of their own; if there is one piece, the
+    destination itself accumulates. All this depends on the shape alone, never on the threads.
     """
     reduces = True in nest.reduced
     if not reduces:
@@ -139,7 +139,7 @@ def _by_folding(
     length = nest.lengths[axis]
     size = piece_of(length, prod(nest.lengths) * program.widest)
     pieces = -(-length // size)
-    aside = pieces > 1 or not reduces  # a destination that keeps every element may be what is read
+    aside = pieces > 1 or not reduces  # if nothing is reduced, the destination may be an input, too
     accumulators, own = list[tuple[int, ...]](), list(places[:plain])
     before, afterwards = list[Launch](), list[Launch]()
     kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
@@ -163,7 +163,7 @@ def _by_folding(
 
 
 def _filled(reduction: Reduction, lengths: Shape, strides: Shape, place: Place, making: Making) -> Launch:
-    """Return what writes what a reduction's accumulators begin with."""
+    """Return the launch that writes the initial value of a reduction's accumulators."""
     fill = the_program((), (reduction.dtype,), (), (), (0,), ())
     word = scalar_word(identity(reduction), reduction.dtype)
     nest = nest_of(lengths, (strides,), strides)
@@ -178,7 +178,7 @@ def _joined_pieces(
     places: Sequence[Place],
     making: Making,
 ) -> list[Launch]:
-    """Return what combines the accumulators of pieces, one after the other, in the destination.
+    """Return launches that combine the accumulators of pieces, one after the other, in the destination.
 
     lengths: of the loops that are kept. strides, places: of the accumulators, by piece first, and the destination.
     """
@@ -203,7 +203,7 @@ def _folds(
     scalars: Sequence[Scalar],
     making: Making,
 ) -> list[Launch]:
-    """Return what combines rows, groups of them and then those that are left, with accumulators.
+    """Return launches that combine rows, first in groups and then those that are left, with accumulators.
 
     size: the rows of a piece, along an axis of the nest.
     """
@@ -227,7 +227,7 @@ def _folds(
 
 
 def piece_of(rows: int, nbytes: int) -> int:
-    """Return how many of some rows, of so many bytes together with all else, are combined before others are."""
+    """Return how many of `rows` rows make a piece. nbytes: of all rows, with the widest elements of the program."""
     return rows if nbytes <= costs.CACHE_BYTES and rows <= UNCUT_ROWS else min(rows, PIECE_ROWS)
 
 
@@ -248,7 +248,7 @@ def _fold(
     scalars: Sequence[Scalar],
     making: Making,
 ) -> Launch:
-    """Return what combines so many rows at a time with accumulators, over boxes cut into strips of columns.
+    """Return the launch that combines so many rows at a time with accumulators, over boxes cut into strips of columns.
 
     steps: bytes from one row to the next, of inputs and outputs. places: of these, and of the accumulators.
     """
@@ -271,7 +271,7 @@ def _fold(
     return nest_launch(folding, loops, shared_out(strips, making.threads), given, scalars, making, ahead=ahead)
 
 
-# ---- rows combined with what lies in memory
+# ---- rows combined with accumulators in memory
 
 
 _CONVERT = Named("astype")
@@ -279,7 +279,7 @@ _CONVERT = Named("astype")
 
 @lru_cache(maxsize=1024)
 def folded(program: Program, rows: int) -> Program:
-    """Return the program that combines some rows with what lies in memory so far, instead of reducing a row.
+    """Return the program that combines some rows with accumulators in memory, instead of reducing a row.
 
     Inputs are those of the first row, of the second and so on, then the accumulators; so are outputs.
     """

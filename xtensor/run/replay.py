@@ -1,9 +1,9 @@
-"""Evaluations: a graph is numbered and planned once, and found again by its last node when it comes again.
+"""Evaluations: a graph is numbered and planned once, and its plan is found by the last node when it comes again.
 
 Every node has a signature, a number that stands for its structure. When a graph has been planned, the numbers of its
 values are remembered: another graph of the same signature is unpacked into numbered values, in the order of the first
 one's trace, so a loop that computes the same expression again and again pays neither for numbering nor for planning it.
-What is then left to ask is where operands lie, which decides the schedule.
+Then only the layouts of operands have to be looked at, which decide on the schedule.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .describe import described
 from .prepare import WAYS, schedule_of
 from .steps import step
 
-# Expressions remembered at most, and the evaluations after which one that is not remembered yet need not be waited for.
+# The most expressions that are remembered; after so many evaluations, one that is not remembered never will be.
 REMEMBERED, LEARNT = 4096, 4
 
-# Schedules of one plan from which on one more is prepared only for what pays for that at once, or comes again.
+# If a plan has so many schedules, one more is prepared only if that pays at once, or the layouts come again.
 SEVERAL = 8
 
 
 class Planned(NamedTuple):
-    """An evaluation that has its plan, and what it works on.
+    """An evaluation with its plan, and the values that it works on.
 
-    key: the device and how blobs lie, on which the schedule depends as on the plan. into: the number of a result, and
-    the memory that it is to lie in, which is the last of the blobs.
+    key: the device and the layouts of blobs, on which the schedule depends besides the plan. into: the number of a
+    result, and the memory to write it to, which is the last of the blobs.
     """
 
     trace: Trace
@@ -56,9 +56,9 @@ class Planned(NamedTuple):
 
 
 def planned(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | None = None) -> Planned:
-    """Return the evaluation of nodes that stand in order, keeping those that are wanted, shown, or used from outside.
+    """Return the evaluation of nodes in order, which keeps those that are wanted, shown, or used from outside.
 
-    into: one of them, and memory for it.
+    into: one of the nodes, and memory for it.
     """
     limits = settings()
     trace = Trace(order, wanted)
@@ -71,7 +71,7 @@ def planned(order: list[Node], wanted: list[Node], into: tuple[Node, TBlob] | No
 
 
 def _over(trace: Trace, plan: Plan, device: Device, into: tuple[int, TBlob] | None, limits: Settings) -> Planned:
-    """Return the evaluation of a plan over what is given of a trace's values, in order."""
+    """Return the evaluation of a plan over the blobs and scalars among a trace's values, in order."""
     key: list[Any] = [device]
     blobs: list[TBlob] = []
     scalars: list[Any] = []
@@ -91,10 +91,10 @@ def _over(trace: Trace, plan: Plan, device: Device, into: tuple[int, TBlob] | No
 
 
 def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) -> Planned | None:
-    """Return nodes as an expression that was planned before; None where it is unknown or differs after all.
+    """Return the evaluation of nodes by a plan of before; None if their expression is unknown or differs after all.
 
     small: the bytes up to which library calls are made instead, unless an engine is asked for. into: memory for the
-    only node, which must not be read elsewhere than it is written.
+    only node, which must not be read at other places than it is written.
     """
     expression = _known.get(_signature(nodes))
     limits = settings()
@@ -113,8 +113,8 @@ def found_again(nodes: Sequence[Node], small: int, into: TBlob | None = None) ->
 
 
 def _signature(nodes: Sequence[Node]) -> Any:
-    """Return what stands for the structure of an expression that ends in some nodes: several may be of one kernel where
-    their shapes are the same.
+    """Return a key for the structure of an expression that ends in some nodes. For several nodes it has their shapes,
+    as those of the same shape may share a kernel.
     """
     return nodes[0].signature if len(nodes) == 1 else tuple([(node.signature, node.shape) for node in nodes])
 
@@ -145,7 +145,7 @@ def run(planned: Planned) -> None:
 
 
 def _by_steps(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None) -> list[TBlob]:
-    """Return what a plan keeps, each node computed by the library's own function. into: memory for the only result."""
+    """Return the results that a plan keeps, each node computed by the library. into: memory for the only result."""
     kept = [trace.values[number] for number in sorted(plan.kept)]
     for node in pending_below(kept):
         blob = step(node)
@@ -157,11 +157,11 @@ def _by_steps(trace: Trace, plan: Plan, into: tuple[int, TBlob] | None) -> list[
 
 
 def _calls_pay(planned: Planned, times: int) -> bool:
-    """Return whether to call the library, as to prepare a schedule would take longer: for what is watched and small,
-    which is prepared when all is known, and where operands lie in another way each time, as what masks select does.
-    What lies as something before did is prepared.
+    """Return whether to call the library because preparing a schedule would take longer: for small work in a function
+    that is being captured, which is prepared as a whole later, and for operands whose layouts differ each time, such as
+    arrays selected by masks. Layouts that come a second time are worth a schedule.
 
-    times: that this came in a function that is watched, 0 for what is not: a long loop in it is worth a schedule.
+    times: how often this came in a captured function, 0 outside one: a long loop in it is worth a schedule.
     """
     trace, plan, key, _, _, into, limits = planned
     chosen = limits.engine != "auto" or limits.reproducible or key[0].backend is not CPU
@@ -186,7 +186,7 @@ def _calls_pay(planned: Planned, times: int) -> bool:
 
 class Unpacked(NamedTuple):
     """One node of a graph as it was recorded: its number, the numbers of its inputs, how many nodes of the graph use
-    it, and the macro that it was, if it was one.
+    it, and its macro, if it is one.
     """
 
     number: int
@@ -197,9 +197,9 @@ class Unpacked(NamedTuple):
 
 class Known(NamedTuple):
     """An expression that was planned: the numbers of the nodes that it ends in, its nodes from the last to the first,
-    the trace it was planned from, without values, the plan, and what stands for values that no node reads.
+    the trace it was planned from, without values, the plan, and placeholders for values that no node reads.
 
-    mapped: the inputs that are read element by element alone, by steps of the only end's shape and dtype. held: the
+    mapped: the inputs that are only read element by element, by steps of the only end's shape and dtype. held: the
     inner nodes whose values somebody holds.
     """
 
@@ -214,8 +214,8 @@ class Known(NamedTuple):
     def find(self, ends: Sequence[Node]) -> list[Any] | None:
         """Return the values of a graph of this structure that ends in some pending nodes.
 
-        None for a graph whose inner nodes are evaluated meanwhile, held by others, or used from outside, or that does
-        not share its values as the first one did.
+        None for a graph whose inner nodes have been evaluated, are held by others, or are used from outside, or that
+        does not share its values as the first one did.
         """
         values = self.values.copy()
         for number, end in zip(self.roots, ends, strict=True):
@@ -240,7 +240,7 @@ class Known(NamedTuple):
         return values
 
     def writes_in_place(self, values: Sequence[Any], target: TBlob) -> bool:
-        """Return whether what is written is read element by element only, where it is written."""
+        """Return whether the target's memory is only read element by element, each where it is written."""
         if not target.is_packed and target.layout.may_repeat():
             return False
         for number, value in enumerate(values):
@@ -255,7 +255,7 @@ class Known(NamedTuple):
 
 
 def _is_inner(node: Node, held: bool) -> bool:
-    """Return whether a node is pending, and somebody holds it, or nobody does."""
+    """Return whether a node is pending, and whether somebody holds it agrees with `held`."""
     if node.blob is not None or node.parts is not None:
         return False
     return (node.face is not None and node.face() is not None) is held
@@ -266,14 +266,14 @@ _met: dict[Any, int] = {}
 
 
 def is_new(node: Node) -> bool:
-    """Return whether an expression was planned so seldom that it may be remembered yet."""
+    """Return whether an expression was planned so rarely that it may still come to be remembered."""
     return node.signature not in _known and _met.get(node.signature, 0) < LEARNT
 
 
 def _remember(ends: Sequence[Node], trace: Trace, plan: Plan) -> None:
-    """Remember the plan of the expression that ends in some nodes, if all else that is kept of it is held by somebody.
+    """Remember the plan of the expression that ends in some nodes, if all its other kept nodes are held by somebody.
 
-    That is worth it for an expression that is met a second time. One of which nothing else is held comes before others.
+    That is worth it when an expression is met a second time. A plan without such other nodes replaces one with them.
     """
     roots, signature = tuple([trace.numbers[end] for end in ends]), _signature(ends)
     held, known = frozenset(trace.kept.difference(roots)), _known.get(signature)
@@ -295,7 +295,7 @@ def _remember(ends: Sequence[Node], trace: Trace, plan: Plan) -> None:
 
 
 def _mapped(trace: Trace, root: Node) -> frozenset[int]:
-    """Return the inputs of a root's dtype that are read element by element alone, by steps of its shape."""
+    """Return the inputs of a root's dtype that are only read element by element, by steps of its shape."""
     read = set[int]()
     for number, node in trace.nodes():
         if node.op.kind != "elementwise" or node.shape != root.shape:
@@ -306,7 +306,7 @@ def _mapped(trace: Trace, root: Node) -> frozenset[int]:
 
 
 def _unpacked(roots: Sequence[int], trace: Trace) -> list[Unpacked]:
-    """Return the nodes of a graph from the last to the first; none where an input was evaluated after it was used."""
+    """Return the nodes of a graph from the last to the first; none if an input was evaluated after it was used."""
     recorded = _recorded(trace)
     if recorded is None or next(reversed(trace.arguments)) not in roots:
         return []
@@ -321,7 +321,7 @@ def _unpacked(roots: Sequence[int], trace: Trace) -> list[Unpacked]:
 def _recorded(trace: Trace) -> dict[int, tuple[int, ...]] | None:
     """Return the nodes of a trace as they were recorded, macros as one node each, with the numbers of their inputs.
 
-    None where an input has been evaluated after it was used, or a macro does not need one of its inputs.
+    None if an input has been evaluated after it was used, or a macro does not need one of its inputs.
     """
     inner = {trace.numbers[one] for _, node in trace.nodes() if node.spelled for one in node.spelled.inner}
     found = {}

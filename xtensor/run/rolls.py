@@ -1,8 +1,8 @@
-"""Rolled arrays: what steps read of them is read where they were rolled from.
+"""Rolled arrays: steps read their elements from the arrays that they were rolled from.
 
-A result of `roll` is memory of its own. Where steps that are kernels alone take all of it, it is not made: each part of
-a kernel's loops between the places where the array begins anew reads what lies there in the original (maps.py).
-Stencils with periodic boundaries, as NumPy's users write them, so read and write memory once.
+A result of `roll` is memory of its own. If only kernels read it, and all of it, it is not made: a kernel's loops are
+cut where the rolled array wraps around, and each part reads the elements from the original (maps.py). So stencils with
+periodic boundaries, as NumPy's users write them, read and write memory once.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Steps = Sequence[Evaluated | Called]
 
 
 class RolledError(Exception):
-    """Raised where a step that was to read a rolled array is none of machine code's loops after all."""
+    """Raised if a step that was to read a rolled array is not computed by loops of machine code after all."""
 
 
 class ByCopy:
-    """A copy of an array, rolled by so many places along each axis. takes, gives: how both lie."""
+    """A copy of an array, rolled by so many places along each axis. takes, gives: the metas of both."""
 
     aligned = can_fail = False
 
@@ -43,9 +43,9 @@ class ByCopy:
 
     @classmethod
     def of(cls, step: Called) -> ByCopy:
-        """Return how a step that rolls or packs an array is done, which is perhaps seen rolled already.
+        """Return the copy for a step that rolls or packs an array, which may be a rolled one already.
 
-        What is packed lies in C order, of another shape perhaps; what is rolled, as the library has made it.
+        A packed array is in C order, perhaps of another shape; a rolled one has the layout that the library gave it.
         """
         (spot,), (made,) = step.takes, step.gives
         shape, gives = spot.meta.shape, made.meta
@@ -63,7 +63,7 @@ class ByCopy:
 
 
 def can_be_copied(metas: Sequence[Meta]) -> bool:
-    """Return whether machine code can copy an array that lies, and the copy, in these ways."""
+    """Return whether machine code can copy arrays of these metas, of an array and of its copy."""
     dtype = metas[0].dtype
     steps = [one % dtype.itemsize for meta in metas for one in meta.layout.strides]
     return host() is not None and not any(steps) and dtype.isnative and dtype.kind in "fiu" and prod(metas[0].shape) > 0
@@ -80,9 +80,9 @@ def can_be_rolled(step: Called) -> bool:
 
 
 def folded(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> Steps:
-    """Return steps that read what arrays were rolled from, without those that rolled them for such steps alone.
+    """Return steps that read the arrays that others were rolled from, without the rolls that are not needed any more.
 
-    own: the roots of what is returned. begin: tells where what a spot shows begins.
+    own: the roots of results. begin: returns the address of a spot.
     """
     if not any([isinstance(step, Called) and step.shifts is not None for step in steps]):
         return steps
@@ -90,7 +90,7 @@ def folded(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> 
 
 
 class _Folding:
-    """Steps, while it is found which rolled arrays need not be made. sources: of these, by their roots."""
+    """Steps, while it is decided which rolled arrays need not be made. sources: by their roots, the spots to read."""
 
     def __init__(self, steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> None:
         self._steps, self._own, self._begin = steps, own, begin
@@ -105,7 +105,7 @@ class _Folding:
         self._sources: dict[int, Spot] = {}
 
     def steps(self) -> Steps:
-        """Return what is left to be done."""
+        """Return the steps that are left."""
         for at, step in enumerate(self._steps):
             if isinstance(step, Called) and can_be_rolled(step):
                 source = self._from(step)
@@ -118,7 +118,7 @@ class _Folding:
         return [again[id(step)] for step in self._steps if not self._is_needless(step)]
 
     def _from(self, step: Called) -> Spot:
-        """Return what is rolled, and by how much in all."""
+        """Return the spot that a step rolls, with its shifts in total."""
         before = self._sources.get(step.takes[0].root, step.takes[0])
         return before._replace(shifts=_added(before.shifts, step.shifts or ()))
 
@@ -126,7 +126,7 @@ class _Folding:
         return isinstance(step, Called) and len(step.gives) == 1 and step.gives[0].root in self._sources
 
     def _is_only_read(self, made: Spot, at: int) -> bool:
-        """Return whether a rolled array is taken as it is, by kernels and by steps that roll it further."""
+        """Return whether a rolled array is only read, as a whole, by kernels and by steps that roll it further."""
         root = made.root
         if root in self._own or self._writers[root] != [at] or root not in self._readers:
             return False
@@ -140,18 +140,18 @@ class _Folding:
         return all([spot == made for spot in step.spots.values() if spot.root == made.root])
 
     def _last(self, root: int) -> int:
-        """Return the last step that reads a rolled array, or what is rolled of it."""
+        """Return the last step that reads a rolled array, or an array that was rolled from it."""
         readers = self._readers.get(root, [-1])
         rolls = [one for at in readers if at >= 0 and isinstance(one := self._steps[at], Called)]
         return max([*readers, *[self._last(one.gives[0].root) for one in rolls]])
 
     def _stays(self, source: Spot, first: int, last: int) -> bool:
-        """Return whether nothing is written to what a source shows from one step to another, by the last one either."""
+        """Return whether no step writes the memory of a source, from the first of some steps to the last, inclusive."""
         written = [spot for step in self._steps[first : last + 1] for spot in _written(step)]
         return not meet([source], written, self._begin)
 
     def _reading(self, step: Evaluated | Called) -> Evaluated | Called:
-        """Return a step that reads sources."""
+        """Return a step that reads sources in place of rolled arrays."""
         if isinstance(step, Called):
             takes = [self._sources.get(spot.root, spot) for spot in step.takes]
             return step if takes == step.takes else step._replace(takes=takes)
@@ -163,19 +163,19 @@ class _Folding:
 
 
 def _added(shifts: Sequence[int], more: Sequence[int]) -> tuple[int, ...]:
-    """Return by how much is rolled in all what is rolled twice, perhaps not at all at first."""
+    """Return the total shifts of an array that is rolled twice; `shifts` is empty if it was not rolled before."""
     return tuple([sum(both) for both in zip(shifts or (0,) * len(more), more, strict=True)])
 
 
 def _taken(step: Evaluated | Called) -> list[Spot]:
-    """Return what a step reads."""
+    """Return the spots that a step reads."""
     if isinstance(step, Called):
         return step.takes
     return [spot for number, spot in step.spots.items() if number not in step.trace.arguments or number in step.into]
 
 
 def _written(step: Evaluated | Called) -> list[Spot]:
-    """Return what a step writes."""
+    """Return the spots that a step writes."""
     if isinstance(step, Called):
         return [*step.gives, *[spot for spot in step.takes if spot.root in step.writes]]
     return [spot for number, spot in step.spots.items() if number in step.trace.arguments]

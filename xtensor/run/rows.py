@@ -1,4 +1,4 @@
-"""Row programs meet memory: which operands a plan's rows have, how they lie, and what threads share."""
+"""Row programs meet memory: the operands of a plan's rows, their layouts, and the parts for threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .nest import Nest, nest_of, row_boxes, shared_out, whole
 class ByRows:
     """All kernels of some work as one launch over the rows of a shape.
 
-    Raises LacksError where the cells of a row lie in too many ways.
+    Raises LacksError if the cells of a row have too many different layouts.
     """
 
     def __init__(self, work: Work, shape: Shape) -> None:
@@ -65,9 +65,9 @@ class ByRows:
 
 
 def _formed(plan: Plan, shape: Shape, metas: Mapping[int, Meta]) -> tuple[RowProgram, Nest]:
-    """Return the row program of a plan, and the loops over rows and cells of the items that lie outside.
+    """Return the row program of a plan, and the loops over rows and cells of the items in memory outside it.
 
-    Raises LacksError where the cells of a row lie in too many ways.
+    Raises LacksError if the cells of a row have too many different layouts.
     """
     numbers, cells = numbers_of(plan), len(shape) - plan.rows
     inside = {number for kernel in plan.kernels for number in kernel.results} - plan.kept
@@ -84,7 +84,7 @@ def _formed(plan: Plan, shape: Shape, metas: Mapping[int, Meta]) -> tuple[RowPro
 
 
 def _next_rows(rows: RowProgram, nest: Nest) -> dict[int, int]:
-    """Return the operands of which rows further on are fetched, by place, and the bytes from row to row."""
+    """Return the operands whose next rows are prefetched, by place, with the bytes from row to row."""
     found = {}
     for place, (number, strides) in enumerate(zip(outside(rows), nest.strides, strict=True)):
         item = rows.items[number]
@@ -96,10 +96,10 @@ def _next_rows(rows: RowProgram, nest: Nest) -> dict[int, int]:
 
 
 def _can_stream(rows: RowProgram, place: int, nest: Nest) -> bool:
-    """Return whether what a stage writes may bypass the caches: nobody reads it again, and it is large."""
+    """Return whether the results of a stage may bypass the caches: no stage reads them again, and they are large."""
     stage, lies = rows.stages[place], dict(zip(outside(rows), nest.strides, strict=True))
     program = stage.program
-    # A sum depends on where its rounds begin: they begin with the row.
+    # The bits of a sum depend on where vectors begin, so they must begin with the row.
     if not stage.wide or program.reductions or not program.outputs:
         return False
     if not all([rows.items[n].role == KEPT and not rows.reads_again(n, place) for n in stage.results]):

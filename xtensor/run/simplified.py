@@ -1,7 +1,7 @@
-"""What of a captured function need not be done: values that nobody takes, and memory that is read and written again.
+"""Simplification of a captured function: it leaves out values that nobody reads, and repeated reads and writes.
 
-A statement that writes in place is a kernel. One that goes on from what the last one wrote, element by element, is
-computed in the same kernel: what lies between them stays in registers, and what is overwritten is not stored.
+A statement that writes in place is a kernel. A statement that goes on element by element from what the last one wrote
+is computed in the same kernel: values between them stay in registers, and those that are overwritten are not stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Steps = Sequence[Evaluated | Called]
 
 
 def uses(steps: Steps) -> Iterable[tuple[int, int]]:
-    """Yield which step uses which root."""
+    """Yield the index of each step with each root that it uses."""
     for at, step in enumerate(steps):
         spots = [*step.takes, *step.gives] if isinstance(step, Called) else step.spots.values()
         for spot in spots:
@@ -28,10 +28,10 @@ def uses(steps: Steps) -> Iterable[tuple[int, int]]:
 
 
 def simplified(steps: Steps, own: Collection[int], begin: Callable[[Spot], int]) -> Steps:
-    """Return steps that read what lies in one place once, and make no results that no other step takes and that are not
-    returned: when they were computed somebody held them, as a statement does its operands.
+    """Return steps that read each spot once, and compute no results that are neither returned nor read by other steps:
+    those were computed as somebody held them, as a statement does its operands.
 
-    own: the roots of what is returned. begin: tells where what a spot shows begins.
+    own: the roots of results. begin: returns the address of a spot.
     """
     users = Counter([root for _, root in {*uses(steps)}])
     found: dict[int, Evaluated | Called] = {}  # a loop has the same ones again
@@ -56,7 +56,7 @@ def _simpler(step: Evaluated, users: Mapping[int, int], own: Collection[int]) ->
 
 
 def _planned(step: Evaluated, kept: Sequence[int], same: Mapping[int, int]) -> Evaluated:
-    """Return a step of which only some results are wanted, and some inputs are others, or results, again."""
+    """Return a step of which only some results are kept. same: for inputs the inputs, or results, to use instead."""
     trace = step.trace.simplified(kept, same)
     needed = {*kept, *[one for taken in trace.arguments.values() for one in taken]}
     needed -= step.trace.kept.difference(kept)
@@ -69,14 +69,14 @@ def _planned(step: Evaluated, kept: Sequence[int], same: Mapping[int, int]) -> E
 
 
 class _Merging:
-    """Statements that are computed in one kernel. users: how many steps use a root; own, begin: as of `simplified`."""
+    """The merging of statements into one kernel. users: how many steps use a root; own, begin: as of `simplified`."""
 
     def __init__(self, users: Counter[int], own: Collection[int], begin: Callable[[Spot], int]) -> None:
         self._users, self._own, self._begin = users, own, begin
         self._known: dict[tuple[int, int], tuple[Any, Any, Evaluated | None]] = {}
 
     def merged(self, steps: Steps) -> Steps:
-        """Return steps of which each is one with the last where it can be."""
+        """Return steps after merging each with the one before it where possible."""
         found: list[Evaluated | Called] = []
         for step in steps:
             both = self._both(found[-1], step) if found else None
@@ -87,20 +87,20 @@ class _Merging:
         return found
 
     def _both(self, first: Evaluated | Called, second: Evaluated | Called) -> Evaluated | None:
-        """Return two steps as one, None where they stay apart; a loop has the same ones again."""
+        """Return two steps as one, None where they stay apart; it is remembered, as a loop has the same steps again."""
         if isinstance(first, Called) or isinstance(second, Called):
             return None
         key = id(first), id(second)
         if key not in self._known:
-            self._known[key] = first, second, self._joined(first, second)  # held, or others would get their numbers
+            self._known[key] = first, second, self._joined(first, second)  # held, so that their ids stay unique
         both = self._known[key][2]
         if both is not None:
             self._users.subtract(_roots(first) & _roots(second))
         return both
 
     def _joined(self, first: Evaluated, second: Evaluated) -> Evaluated | None:
-        """Return two updates over the same elements as one; None where one has to wait for the other, nothing of what
-        they take is the same, or it is too much for one kernel.
+        """Return two updates over the same elements as one; None if the second has to wait for the first, if they share
+        no operand, or if the two are too large for one kernel.
         """
         shape = _domain(first)
         same = self._goes_on(first, second) if shape is not None and shape == _domain(second) else None
@@ -124,15 +124,15 @@ class _Merging:
         return both if fits and len(both.plan.kernels) == 1 else None
 
     def _outlives(self, root: int, shared: Collection[int]) -> bool:
-        """Return whether others take what one of two steps made, or it is returned."""
+        """Return whether a result of one of two steps is returned, or used by steps besides the two."""
         return root in self._own or self._users[root] - (root in shared) > 1
 
     def _goes_on(self, first: Evaluated, second: Evaluated) -> dict[int, int] | None:
-        """Return which inputs of a step are inputs or results of the one before; None where it must wait for that.
+        """Return which inputs of the second step are inputs or results of the first; None if it must wait for that.
 
-        The second reads of what the first writes only its results as they are, and writes nothing that the first reads
-        but for what it has need of itself. So each element that is overwritten has been used before, in whatever order
-        the steps for it are made.
+        Of the memory that the first writes, the second may read only whole results; of the memory that the first reads,
+        it may write only inputs whose uses are all in results that it reads. So each element has been used before it is
+        overwritten, in whatever order elements are computed.
         """
         made, writes = _results(first), _results(second).values()
         taken = {number: spot for number, spot in first.spots.items() if number not in made}
@@ -155,7 +155,7 @@ class _Merging:
 
 
 def meet(spots: Iterable[Spot], others: Iterable[Spot], begin: Callable[[Spot], int]) -> bool:
-    """Return whether any of some spots may show bytes that any of the others shows. begin: as of `simplified`."""
+    """Return whether any of some spots may share bytes with any of the others. begin: as of `simplified`."""
     theirs = [_bytes(one, begin) for one in others]
     for low, high, lie, size in [_bytes(one, begin) for one in spots]:
         for other_low, other_high, other, other_size in theirs:
@@ -165,20 +165,20 @@ def meet(spots: Iterable[Spot], others: Iterable[Spot], begin: Callable[[Spot], 
 
 
 def _bytes(spot: Spot, begin: Callable[[Spot], int]) -> tuple[int, int, Layout, int]:
-    """Return the range of bytes that a spot shows, how it lies, and the size of its elements."""
+    """Return the range of addresses of a spot's bytes, its layout, and the size of its elements."""
     lie, size = Layout(spot.meta.shape, spot.meta.layout.strides, begin(spot)), spot.meta.dtype.itemsize
     return (*lie.extent(size), lie, size)
 
 
 def _domain(step: Evaluated) -> Shape | None:
-    """Return what an update in place goes over, if it is one elementwise kernel."""
+    """Return the domain of an update in place, if it is one elementwise kernel, else None."""
     kernel = step.plan.kernels[0]
     alone = len(step.plan.kernels) == 1 and kernel.direct is None and not kernel.program.reductions
     return step.metas[kernel.domain].shape if alone and step.into else None
 
 
 def _is_used_up(step: Evaluated, number: int, results: Collection[int]) -> bool:
-    """Return whether all that is made of an input are values that some results are made of, and these."""
+    """Return whether an input is used only for some results: all values computed from it are needed for these."""
     needed, made = set(results), {number}
     for one, taken in reversed(step.trace.arguments.items()):
         if one in needed:

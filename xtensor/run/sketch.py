@@ -1,6 +1,6 @@
-"""Sketches: what the engine will do, as items and the edges between them, in words; drawing.py makes pictures of them.
+"""Sketches: the work of the engine as text items and the edges between them; drawing.py makes pictures of them.
 
-They hold text and numbers alone, so that a sketch keeps neither memory nor pending values.
+They hold only text and numbers, so that a sketch keeps neither memory nor pending values alive.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-# How items look: what computes, and values that are given, live between kernels, in memory or not, or are kept.
+# The looks of items: kernels; values given, between kernels in memory, handed on in registers, or returned; notes.
 KERNEL, GIVEN, BETWEEN, HANDED, RESULT, NOTE = "kernel", "given", "between", "handed on", "result", "note"
 
 
@@ -22,7 +22,7 @@ class Item(NamedTuple):
 
 
 class Sketch(NamedTuple):
-    """Items under a heading, some lines. edges: from one item to a later one, by their places."""
+    """Items under a heading of some lines. edges: from one item to a later one, by their places."""
 
     heading: tuple[str, ...]
     items: tuple[Item, ...] = ()
@@ -30,7 +30,7 @@ class Sketch(NamedTuple):
 
 
 class Box(NamedTuple):
-    """What computes: an item, and the numbers of the values that it takes and gives."""
+    """A computation: its item, and the numbers of the values that it takes and gives."""
 
     item: Item
     takes: Sequence[int]
@@ -38,7 +38,7 @@ class Box(NamedTuple):
 
 
 def sketch_of(heading: Iterable[str], boxes: Iterable[Box], value: Callable[[int], Item]) -> Sketch:
-    """Return boxes, each after what it takes, with their values between them. value: the item of a number."""
+    """Return a sketch of boxes, each after its operands, with values between them. value: the item of a number."""
     items: list[Item] = []
     edges: list[tuple[int, int]] = []
     places: dict[int, int] = {}
@@ -59,7 +59,7 @@ def sketch_of(heading: Iterable[str], boxes: Iterable[Box], value: Callable[[int
 
 
 def column_of(heading: Iterable[str], words: Iterable[str]) -> Sketch:
-    """Return what is done one after the other; equal ones that follow each other are one item, counted."""
+    """Return a sketch of items in sequence; equal ones that follow each other are one item with their count."""
     counted = [(name, len([*same])) for name, same in groupby(words)]
     items = [Item(name if count == 1 else f"{count} times {name}") for name, count in counted]
     return Sketch(tuple(heading), tuple(items), tuple(pairwise(range(len(items)))))

@@ -1,6 +1,6 @@
-"""Runs that stand ready: the words of a schedule's run in memory of their own, where machine code enters addresses and
-calls the driver itself (codegen/cpu/dispatch.py), as long as Python's lock is held: one run serves all threads, one at
-a time where library functions are called inside (callbacks.py).
+"""Runs that stand ready: the words of a schedule's run in memory of their own. Machine code enters addresses there and
+calls the driver itself (codegen/cpu/dispatch.py), while it holds Python's lock: one run serves all threads, one at a
+time if library functions are called inside (callbacks.py).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .callbacks import Callback, can_call_back
 from .native import WORD, Makes, Segment, packable, scalar_format, whole
 from .schedule import Call, Facts, Instruction, Kernels, Library, Made, Run, Schedule, Shown
 
-# Seconds that the kernels of a run are expected to take at most, and its launches: other threads wait as long, but for
-# library functions, which let them run; and the bytes that it works in, which it keeps.
+# The most seconds that the kernels of a run may be expected to take, and its most launches, as other threads wait so
+# long (except for library functions, which let them run); and the most bytes of the memory that it keeps.
 LONGEST, MOST_LAUNCHES, MOST_BYTES = 2e-4, 512, 1 << 20
 
 
 class Numbers(NamedTuple):
-    """What a run is told of numbers: at which of its words; what packs them; of each the cell that it is computed of,
-    and how, None where it is what is there.
+    """The words of a run that hold numbers: their places, a function that packs them, and for each the cell that it
+    comes from, and the function that converts that, None if it is the cell's value itself.
     """
 
     places: list[int]
@@ -37,11 +37,10 @@ class Numbers(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A run. begin: the address of its words; driver: that of the driver's code; places: of words of a run that
-    instructions are told, where they are in this one; makes: the results, in the order in which they are returned;
-    noted: the address of the word that says that a step failed, 0 where none can; calls: whether Python runs inside;
-    told: the words of this run that tell numbers, and what makes them, as bytes, of what is computed of numbers; kept:
-    what must live.
+    """A run. begin: the address of its words; driver: that of the driver's code; places: where the words of a
+    schedule's run are in this one; makes: the results, in the order in which they are returned; noted: the address of
+    the word that says that a step failed, 0 if none can; calls: whether Python runs inside; told: the words of this run
+    that hold numbers, and how these are computed from cells; kept: objects that must stay alive.
     """
 
     begin: int
@@ -57,10 +56,11 @@ class Standing(NamedTuple):
 def standing(
     schedule: Schedule, blobs: Sequence[TBlob], scalars: Sequence[Any], cells: Mapping[int, int], *, again: bool
 ) -> Standing | None:
-    """Return a schedule's run for what is given now; None where it is more than a list of launches in one thread, or
-    takes long, or its code is still to be made better.
+    """Return a run of a schedule that stands ready, for these blobs and scalars; None if it is more than a list of
+    launches in one thread, takes long, or waits for better code.
 
-    cells: of scalars that numbers tell, by their places. again: whether all can be done anew where a step fails.
+    cells: the cells of scalars that depend on numbers, by their places. again: whether all can be repeated if a step
+    fails.
     """
     facts = schedule.facts
     if facts.waiting or facts.arena[1] > MOST_BYTES:
@@ -90,8 +90,8 @@ def standing(
 
 
 class Joined(NamedTuple):
-    """The instructions of a schedule as one segment. makes: its results; memory: what it has beside the arena, and the
-    word that tells where it begins; calls: whether Python runs inside.
+    """The instructions of a schedule as one segment. makes: its results; memory: its arrays besides the arena, by the
+    word for the address of each; calls: whether Python runs inside.
     """
 
     segment: Segment
@@ -108,8 +108,8 @@ class Joined(NamedTuple):
 
 
 def _joined(schedule: Schedule, again: bool) -> Joined | None:
-    """Return instructions as one segment, in which machine code calls Python for library functions; None where there is
-    another kind of instruction.
+    """Return instructions as one segment, in which machine code calls Python for library functions; None if there is
+    any other kind of instruction.
     """
     facts, makes = schedule.facts, list[Made]()
     steps: list[Segment | Call | Shown] = []
@@ -154,19 +154,19 @@ def _joined(schedule: Schedule, again: bool) -> Joined | None:
 
 
 def _as_call(one: Instruction, facts: Facts) -> Call | None:
-    """Return an instruction as a call of a library's function on arrays; None where it is another."""
+    """Return an instruction as a call of a library's function on arrays; None if it is something else."""
     if isinstance(one, Library) and facts.scalars.keys().isdisjoint(one.operands):
         return Call(one.function, one.operands, ((one.number, one.word, one.meta),), one.ready, one.drops)
     return one if isinstance(one, Call) else None
 
 
 def _made(number: int, word: int, meta: Meta) -> Made:
-    """Return a result of a library function, which is returned, as what machine code has memory made for."""
+    """Return a library function's result that is returned, in the form of a result that machine code makes."""
     return Made(number, word, meta.nbytes, meta.dtype, meta.layout, None)
 
 
 class Lies(NamedTuple):
-    """Where a value is: a word of the run tells where something begins, after which it is so many bytes."""
+    """Where a value is: the word of the run with the address of its memory, the offset there in bytes, and its meta."""
 
     word: int
     after: int
@@ -183,7 +183,7 @@ def _called(facts: Facts, call: Call, found: Mapping[int, Lies], stop: tuple[int
 
 
 def _lies(facts: Facts, number: int, found: Mapping[int, Lies]) -> Lies:
-    """Return where a value is: in memory of its own, in the arena, or in what is given or was made before."""
+    """Return where a value is: in memory of its own, in the arena, or in memory that was given or made before."""
     if number in found:
         return found[number]
     if number in facts.placed:
@@ -195,7 +195,7 @@ def _lies(facts: Facts, number: int, found: Mapping[int, Lies]) -> Lies:
 
 
 def _way(dtype: DType, second: bool) -> Callable[[Any], Any] | None:
-    """Return what makes the word of a scalar of a cell, the first or the second one; None where it is the same."""
+    """Return the function that converts a cell to the first or second word of a scalar; None if they are the same."""
     if dtype.char == "d":
         return None
     return whole if dtype.char == "l" else partial(packable, dtype=dtype, second=second)

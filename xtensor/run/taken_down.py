@@ -1,4 +1,4 @@
-"""What a captured function does, as a capture takes it down: steps, and the memory that they name."""
+"""The record that a capture makes of a function: steps, and the memory that they name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from .places import ANY, AtIndices, PutBack, Selected, renewed
 
-# Functions that raise for no values, by their public names.
+# Functions that do not raise for any values, by their public names.
 SAFE = frozenset(
     (
         *("argsort", "concat", "convolve", "correlate", "cumulative_prod", "cumulative_sum", "det", "digitize", "flip"),
@@ -27,9 +27,9 @@ SAFE = frozenset(
 
 
 class Spot(NamedTuple):
-    """What is seen of some memory: the number of its root, the bytes after that one's beginning, and how it lies.
+    """A view of some memory: the number of its root, the offset from that one's beginning in bytes, and its meta.
 
-    shifts: by so many places along each axis it is seen rolled (rolls.py), none where it is not.
+    shifts: by how many places along each axis it is rolled when it is read (rolls.py), empty if it is not.
     """
 
     root: int
@@ -48,8 +48,8 @@ class Place(NamedTuple):
 
 
 class Root(NamedTuple):
-    """Memory: that of an argument by its number, or a constant; else it is made by a step. nbytes: of made memory.
-    array: bytes of one of NumPy's that a constant is a copy of, and which change no more.
+    """Memory: of an argument, given its number, or of a constant; else a step makes it. nbytes: of made memory. array:
+    bytes of the NumPy array of which a constant is a copy; they must not change any more.
     """
 
     argument: int | None
@@ -59,7 +59,7 @@ class Root(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """Nodes that were computed by kernels. spots: of what was given, and of results; into: results that were given."""
+    """Nodes that were computed by kernels. spots: of inputs and results; into: results written to existing memory."""
 
     trace: Trace
     plan: Plan
@@ -81,8 +81,8 @@ class Evaluated(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """What evaluations of one plan over operands that lie alike have in common. trace: of one of them, without memory;
-    calls: of the library's functions by Python.
+    """The record that evaluations of one plan over operands of the same layouts share. trace: of one of them, without
+    memory; calls: the number of calls of the library's functions by Python.
     """
 
     trace: Trace
@@ -91,14 +91,14 @@ class Alike(NamedTuple):
     calls: int
 
     def trace_with(self, values: Iterable[Any]) -> Trace:
-        """Return the trace with the scalars among other values."""
+        """Return the trace with the scalars from these values."""
         both = zip(self.trace.values, values, strict=True)
         return self.trace.of([own if own is None or type(own) is Node else value for own, value in both])
 
 
 class Called(NamedTuple):
-    """A function of native arrays that was called. takes: what it was given; gives: its results; writes: the memory
-    that it wrote. name: of the public function.
+    """A call of a function of native arrays. takes: its arguments; gives: its results; writes: the roots that it wrote.
+    name: of the public function.
     """
 
     function: Callable[..., Any]
@@ -109,43 +109,43 @@ class Called(NamedTuple):
 
     @property
     def shifts(self) -> tuple[int, ...] | None:
-        """By how many places it rolls each axis of what it takes, None where it does something else (rolls.py)."""
+        """By how many places it rolls each axis of its argument, None if it does something else (rolls.py)."""
         found: tuple[int, ...] | None = getattr(getattr(self.function, "func", None), "shifts", None)
         return found
 
     @property
     def packs(self) -> bool:
-        """Whether it copies what it takes in C order, perhaps to another shape."""
+        """Whether it copies its argument in C order, perhaps to another shape."""
         return getattr(getattr(self.function, "func", None), "packs", False)
 
     @property
     def runs_along(self) -> int | None:
-        """The axis along which it adds or multiplies up, from the end; None where it does something else."""
+        """The axis, from the end, along which it makes cumulative sums or products; None if it does something else."""
         found: int | None = getattr(getattr(self.function, "func", None), "runs_along", None)
         return found
 
     @property
     def indexing(self) -> AtIndices | None:
-        """What it does with an array at indices, None where it does something else."""
+        """The operation on an array at indices that it is, None if it is something else."""
         function = getattr(self.function, "func", self.function)
         return function if isinstance(function, AtIndices) else None
 
     @property
     def can_fail(self) -> bool:
-        """Whether it may raise for what values are, as far as is known."""
+        """Whether it may raise because of values, as far as is known."""
         is_draw = not self.takes
         moves = self.shifts is not None or self.packs or self.runs_along is not None
         return not (is_draw or moves or self.name in SAFE)
 
     @property
     def is_copy_of_view(self) -> bool:
-        """Return whether it copies a view at computed places, or back."""
+        """Whether it copies a view at computed places, or copies such a copy back."""
         return isinstance(self.function, (Selected, PutBack)) or getattr(self.function, "func", None) is renewed
 
 
 class Shown(NamedTuple):
-    """A view of memory at places that are computed. own: memory that later calls copy it to; base: what it is a view
-    of; places: those; key: that selects it, with ANY for each of them.
+    """A view of memory at computed places. own: the memory that later calls copy it to; base: the array of which it is
+    a view; places: the computed places; key: the key that selects it, with ANY for each of them.
     """
 
     own: Spot
@@ -169,5 +169,5 @@ class Shown(NamedTuple):
 
     @property
     def _selection(self) -> tuple[tuple[Any, ...], list[int], int]:
-        """The key, where in it places are computed, and the axes of what it selects from."""
+        """The key, the positions of computed places in it, and the number of the base's axes."""
         return self.key, [at for at, item in enumerate(self.key) if item is ANY], len(self.base.meta.shape)

@@ -1,4 +1,4 @@
-"""Fourier transforms of native arrays as something that a capture knows (see cuda_transforms.py)."""
+"""Fourier transforms of native arrays as objects that a capture recognises (see cuda_transforms.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Transform:
-    """A transform along some axes, from the end. lengths: along these, None for what there is; compute: does it."""
+    """A transform along some axes, from the end. lengths: along these, None for the operand's; compute: does it."""
 
     __slots__ = ("_compute", "axes", "lengths", "name", "norm")
 

@@ -1,4 +1,4 @@
-"""Bessel functions, integrals, and what is measured in degrees: SciPy's functions with their derivatives."""
+"""Bessel functions, integrals, and functions of degrees: SciPy's functions with their derivatives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-# Coefficients of power series: of K(m) and E(m) in units of pi / 2; of j1(x) / x and i1(x) / x, of x**2.
+# Coefficients of power series: of the derivatives of K(m), E(m) and spence; of i1(x) / x and j1(x) / x, in x**2.
 _SQUARES = tuple((comb(2 * k, k) / 4**k) ** 2 for k in range(32))
 _OF_K = tuple(pi / 2 * k * _SQUARES[k] for k in range(1, 32))
 _OF_E = tuple(-pi / 2 * k / (2 * k - 1) * _SQUARES[k] for k in range(1, 32))
@@ -53,12 +53,12 @@ _OF_SPENCE = tuple(-1 / k for k in range(1, 32))
 
 
 def _apart(x: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x where it is far, 1 elsewhere; and x where it is near, 0 elsewhere."""
+    """Return x where `far` is true and else 1, and x where it is false and else 0."""
     return xt.where(far, x, 1), xt.where(far, 0, x)
 
 
 def _over(y: Tensor, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """Return j1(x) / x or i1(x) / x, near 0 as a series, whose derivatives have all digits. y: the function of x."""
+    """Return j1(x) / x or i1(x) / x, near 0 by a series, whose derivatives are accurate, too. y: the function of x."""
     far = xt.abs(x) > 2
     apart, near = _apart(x, far)
     return xt.where(far, y / apart, series(near * near, coefficients))
@@ -103,7 +103,7 @@ def yv(v: Operand, z: Operand, /) -> Tensor:
     ...
 
 
-# ---- modified ones
+# ---- modified Bessel functions
 
 
 @library(x=lambda x: xt.special.i1(x))

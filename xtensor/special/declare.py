@@ -18,12 +18,12 @@ from ..tensor.operands import as_operand, as_tensor, common_device
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The square roots that densities and their inverses are scaled by.
+# The square roots by which densities and their inverses are scaled.
 ROOT_PI, ROOT_2_PI = pi**0.5, (2 * pi) ** 0.5
 
 
 def composed(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
-    """Declare a formula: the stub's body gets tensors of one floating dtype, and is recorded like what it calls.
+    """Declare a formula: the stub's body gets tensors of one floating dtype; the functions it calls are recorded.
 
     pulls: the derivatives by argument, for all or none; without any, the gradient is that of the formula.
     """
@@ -38,7 +38,7 @@ def composed(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F
 
 
 def library(accepts: Category = REAL_FLOATING, **pulls: Any) -> Callable[[F], F]:
-    """Declare a function that SciPy's function of the same name computes, on a GPU CuPy's; the stub's body is empty.
+    """Declare a function that is computed by SciPy's of the same name, on a GPU by CuPy's; the stub's body is empty.
 
     pulls: the derivatives by argument; going back to any other argument raises NotImplementedError.
     """
@@ -63,7 +63,7 @@ def parameters_of(stub: Any) -> tuple[str, ...]:
 
 
 def _door(stub: Any, function: Any, accepts: Category) -> Callable[..., Tensor]:
-    """Return what users call: the function, of operands that have become tensors of one floating dtype."""
+    """Return the public function: it converts operands to tensors of one floating dtype and calls the given one."""
     name, parameters = stub.__name__.lstrip("_"), parameters_of(stub)
 
     @wraps(stub)
@@ -107,12 +107,12 @@ def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
     def refuse(g: Tensor) -> Tensor:
         raise NotImplementedError(f"{function}: no derivative with respect to {argument} is known")
 
-    refuse.refuses = True  # type: ignore[attr-defined]  # what the table in the docs asks
+    refuse.refuses = True  # type: ignore[attr-defined]  # for the table in the docs
     return refuse
 
 
 def by_library(name: str, operands: tuple[Any, ...]) -> Any:
-    """Call SciPy's function of a name, on a GPU CuPy's, on tensors and Python numbers; it runs at once."""
+    """Call SciPy's function of a name, or CuPy's on a GPU, with tensors and Python numbers; it runs at once."""
     device = common_device(name, operands)
     function = getattr(device.backend.special(name), name, None)
     if function is None:

@@ -1,4 +1,4 @@
-"""Formulas of the namespace's functions: recorded, fused with what stands around them, with gradients of every order.
+"""Formulas of the namespace's functions: recorded, fused with the steps around them, with gradients of every order.
 
 Their accuracy is within the bounds that tests/test_special.py checks against mpmath. Conventions at singular points are
 those of SciPy for values and those of PyTorch for derivatives.
@@ -54,7 +54,7 @@ __all__ = [
 
 
 def _one_at(x: Tensor, point: float) -> Tensor:
-    """Return x with 1 in the place of a point at which a formula divides by zero."""
+    """Return x with 1 in place of a point at which a formula divides by zero."""
     return xt.where(x == point, 1, x)
 
 
@@ -82,11 +82,11 @@ def softplus(x: Any, /) -> Tensor:
 @composed(x=lambda x: 1 / (x * (1 - x)))
 def logit(x: Any, /) -> Tensor:
     """Return log(x / (1 - x)) of each element: infinite at 0 and 1, NaN outside [0, 1]."""
-    near = (x >= 0.25) & (x <= 0.75)  # where x / (1 - x) is about 1, whose logarithm has few digits of it
+    near = (x >= 0.25) & (x <= 0.75)  # where the logarithm of x / (1 - x), which is about 1, loses digits
     return xt.where(near, 2 * xt.atanh(xt.where(near, 2 * x - 1, 0)), xt.log(x / (1 - x)))
 
 
-# ---- powers and near them
+# ---- powers and their kin
 
 
 @composed()
@@ -107,14 +107,14 @@ def cosm1(x: Operand, /) -> Tensor:
     return -2 * xt.square(xt.sin(0.5 * x))
 
 
-# The derivatives of exprel and sinc near 0: the coefficients of x**k, and of x**(2k + 1).
+# The derivatives of exprel and sinc near 0: their coefficients of x**k, and of x**(2k + 1).
 _OF_EXPREL = tuple((k + 1) / factorial(k + 2) for k in range(18))
 _OF_SINC = tuple((-1) ** k * pi ** (2 * k) * 2 * k / factorial(2 * k + 1) for k in range(1, 10))
 
 
 def _exprel_slope(x: Tensor) -> Tensor:
     far = xt.abs(x) > 1
-    below, above = xt.where(x < -1, x, -1), xt.where(x > 1, x, 1)  # where nothing overflows, and no digits are lost
+    below, above = xt.where(x < -1, x, -1), xt.where(x > 1, x, 1)  # nothing overflows, no digits are lost
     falling, rising = (xt.exp(below) - exprel(below)) / below, exprel(above) * (1 - 1 / above) + 1 / above
     return xt.where(far, xt.where(x > 0, rising, falling), series(xt.where(far, 0, x), _OF_EXPREL))
 
@@ -135,7 +135,7 @@ def _sinc_slope(x: Tensor) -> Tensor:
 
 
 def _turn(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what x is away from the nearest integer, and (-1) to the power of that integer."""
+    """Return the difference of x and the nearest integer, and (-1) to the power of that integer."""
     whole = xt.round(x)
     return x - whole, 1 - 2 * xt.abs(xt.remainder(whole, 2))
 
@@ -154,7 +154,7 @@ def sinc(x: Any, /) -> Tensor:
     return xt.where(x == 0, 1, xt.where(xt.isinf(x), 0, value))
 
 
-# ---- products with logarithms, and entropies; in rules `y` would be the result
+# ---- products with logarithms, and entropies; no argument is called `y`, which is the result in rules
 
 
 @composed(
@@ -184,7 +184,7 @@ def entr(x: Any, /) -> Tensor:
 
 
 def _log_quotient(x: Tensor, y: Tensor) -> Tensor:
-    """Return log(x / y), with all digits where x is about y, and without overflow of the quotient."""
+    """Return log(x / y), accurate also where x is about y, and without overflow of the quotient."""
     quotient = x / y
     limits = xt.finfo(x.dtype)
     near = (quotient > 0.5) & (quotient < 2)
@@ -194,7 +194,7 @@ def _log_quotient(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _relative(x: Tensor, y: Tensor, inside: Tensor, at_zero: Tensor) -> Tensor:
-    """Return what lies inside where both are positive, what is told where x is 0, inf outside and NaN at NaN."""
+    """Return `inside` where both are positive, `at_zero` where x is 0 and y is not negative, NaN at NaNs, else inf."""
     found = xt.where((x > 0) & (y > 0), inside, xt.where((x == 0) & (y >= 0), at_zero, inf))
     return xt.where(xt.isnan(x) | xt.isnan(y), nan, found)
 
@@ -231,7 +231,7 @@ def huber(delta: Any, r: Any, /) -> Tensor:
 
 def _of_delta(delta: Tensor, r: Tensor) -> Tensor:
     size = _one_at(xt.hypot(delta, r), 0)
-    rest = r * (r / (size + xt.abs(delta)))  # size - delta, with all digits
+    rest = r * (r / (size + xt.abs(delta)))  # size - abs(delta), without cancellation
     return xt.where(delta == 0, xt.abs(r), rest * (rest / size))
 
 
@@ -239,7 +239,7 @@ def _of_delta(delta: Tensor, r: Tensor) -> Tensor:
 def pseudo_huber(delta: Any, r: Any, /) -> Tensor:
     """Return delta**2 (sqrt(1 + (r / delta)**2) - 1); 0 where delta is 0, and inf where it is negative."""
     near, size = xt.abs(r) < delta, _one_at(xt.hypot(delta, r), 0) + xt.abs(delta)
-    found = xt.where(near, delta, r) / size * xt.where(near, r, delta) * r  # the share first, which is no extreme
+    found = xt.where(near, delta, r) / size * xt.where(near, r, delta) * r  # the quotient first, as it is moderate
     found = xt.where(xt.isinf(r) & xt.isfinite(delta), inf, found)
     return xt.where(delta < 0, inf, xt.where((delta == 0) | (r == 0), 0, found))
 
@@ -287,7 +287,7 @@ def logsumexp(
         found = _logsumexp(a, axis, keepdims)
         return (found, xt.where(found == -inf, 0, xt.ones_like(found))) if return_sign else found
     a, b = xt.broadcast_arrays(*floats("logsumexp", REAL_FLOATING, ("a", "b"), (a, b)))
-    used = xt.where(b == 0, -inf, a)  # what counts nothing has no say in the largest, and its infinity none either
+    used = xt.where(b == 0, -inf, a)  # elements with factor 0 must not affect the largest, even if infinite
     axes = as_axes(axis, a.ndim, "logsumexp")
     most = largest(used, axes)
     most = xt.where(xt.isfinite(most), most, 0)

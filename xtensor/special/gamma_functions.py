@@ -57,7 +57,7 @@ def gammasgn(x: Operand, /) -> Tensor:
 
 
 def _of_rgamma(x: Tensor, y: Tensor) -> Tensor:
-    """By reflection where gamma has poles: of real numbers below 1/2."""
+    """Return the derivative of 1 / gamma: for real numbers below 1/2, where gamma has poles, by reflection."""
     if x.dtype.kind == "c":
         return -y * xt.special.psi(x)
     low = x < 0.5

@@ -1,4 +1,4 @@
-"""Which of SciPy's special functions are what: what the module, its table in the docs and the tests are made from."""
+"""The kinds of SciPy's special functions, from which the module, its table in the docs and the tests are made."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def written() -> dict[str, Any]:
 
 
 def found(name: str) -> Any:
-    """Return SciPy's universal function of a name over tensors; raises AttributeError where there is none."""
+    """Return SciPy's universal function of a name over tensors; raises AttributeError if there is none."""
     theirs = None if name[0] == "_" else getattr(_scipy(), name, None)
-    native = getattr(theirs, "__wrapped__", theirs)  # under SCIPY_ARRAY_API it is a function that dispatches
+    native = getattr(theirs, "__wrapped__", theirs)  # under SCIPY_ARRAY_API, `theirs` is a function that dispatches
     if not isinstance(native, numpy.ufunc):
         raise AttributeError(f"module 'xtensor.special' has no attribute {name!r}", name=name)
     return door(name, f"SciPy's function of this name, without a gradient. Source: scipy.special.{name}.")
 
 
 def _scipy() -> Any:
-    """Return scipy.special, None where SciPy is not installed."""
+    """Return scipy.special, None if SciPy is not installed."""
     try:
         return CPU.special("xtensor.special")
     except ImportError:
@@ -59,6 +59,6 @@ def kind(name: str, call: Any) -> tuple[str, str]:
 
 
 def constants(name: str) -> list[str]:
-    """Return the arguments by which a function has no known derivative, if it has one by others."""
+    """Return the arguments with respect to which no derivative is known, if there is one with respect to others."""
     pulls = getattr(getattr(written().get(name), "rule", None), "pulls", {})
     return [argument for argument, pull in pulls.items() if getattr(pull.function, "refuses", False)]

@@ -50,13 +50,13 @@ def erfc(x: Operand, /) -> Tensor:
     ...
 
 
-# The derivatives of erfcx and dawsn far from 0, where two terms cancel: coefficients of x**-2, x**-4 and so on.
+# The derivatives of erfcx and dawsn far from 0, where two terms cancel: their coefficients of x**-2, x**-4 and so on.
 _OF_DAWSN = tuple(-prod(range(1, 2 * k, 2)) / 2**k for k in range(1, 24))
 _OF_ERFCX = tuple((-1) ** k * 2 / ROOT_PI * one for k, one in enumerate(_OF_DAWSN))
 
 
 def _or_series(near: Tensor, x: Tensor, far: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """Return a derivative, where x is far as a series in 1 / x**2 without its first term."""
+    """Return a derivative; where `far` is true, it is computed by a series in 1 / x**2 without its first term."""
     inverse = 1 / xt.square(xt.where(far, x, 8))
     return xt.where(far, inverse * series(inverse, coefficients), near)
 
@@ -100,7 +100,7 @@ def ndtr(x: Operand, /) -> Tensor:
     ...
 
 
-# The density over the distribution function, neither of which is left far below 0.
+# The derivative is the density over the distribution function; far below 0 both underflow, but erfcx does not.
 @library(x=lambda x: (2 / pi) ** 0.5 / erfcx(-(0.5**0.5) * x))
 def log_ndtr(x: Operand, /) -> Tensor:
     """Return the logarithm of the standard normal distribution function of each element."""

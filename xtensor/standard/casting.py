@@ -1,4 +1,4 @@
-"""Data type functions that take arrays: astype and result_type (the others stand in base/dtypes.py)."""
+"""Data type functions that take arrays: astype and result_type (the others are in base/dtypes.py)."""
 
 from __future__ import annotations
 

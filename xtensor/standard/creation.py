@@ -119,8 +119,8 @@ _NUMBERS = frozenset((bool, int, float, complex))
 
 
 def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
-    """Return one of Python's numbers, or a list or tuple of them and of thin faces, as NumPy makes an array of it; None
-    for anything else, and for what it refuses: the long way says what is wrong.
+    """Return a Python number, or a list or tuple of numbers and thin faces, as NumPy makes an array of it; None for
+    other objects, and if NumPy refuses: the long way says what is wrong.
     """
     kind = type(obj)
     if kind is list or kind is tuple:
@@ -153,7 +153,7 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
 
 
 def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
-    """Return a tensor over a NumPy array or what NumPy can make one of (buffers, `__array__`)."""
+    """Return a tensor over a NumPy array, or over an object that NumPy can convert (buffers, `__array__`)."""
     native = np.asarray(obj, copy=False if copy is False else None)
     if native.dtype.kind == "O" and not isinstance(obj, (np.ndarray, np.generic)):
         raise TypeError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
@@ -179,7 +179,7 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
 
 
 def _comes_by_dlpack(obj: Any) -> bool:
-    """Return whether DLPack is to take over an object of another library: NumPy cannot read what lies elsewhere."""
+    """Return whether to import an object of another library by DLPack, as NumPy cannot read memory of other devices."""
     if not hasattr(obj, "__dlpack__"):
         return False
     return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
@@ -224,7 +224,7 @@ def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = Non
     if kind in CUDA:
         taken = from_native(native, own, shared=True)
         return moved(taken.copy("K") if copy and target in (None, own) else taken, target or own)
-    if copy:  # NumPy marks what it takes from an unversioned producer read-only, copies too
+    if copy:  # NumPy makes arrays from an unversioned producer read-only, even copies
         native = native if native.flags.writeable else native.copy(order="K")
     return from_native(native, target or own, shared=not copy)
 
@@ -275,12 +275,12 @@ def full_like(
     return _filled("full_like", x.shape, fill_value, x.dtype if dtype is None else dtype, device or x.device)
 
 
-# Elements up to which NumPy's own memory will do.
+# Up to so many elements are allocated by NumPy, more from the pool.
 FEW = 8192
 
 
 def _filled_at_once(shape: Shape, value: Any, kind: DType) -> np.ndarray[Any, Any]:
-    """Return an array of one value; raises what NumPy does, and MemoryError."""
+    """Return an array filled with a value; raises NumPy's errors, and MemoryError."""
     size = prod(shape)
     native = np.empty(shape, kind) if size <= FEW else np.ndarray(shape, kind, CPU.allocate(size * kind.itemsize))
     quickly(native.fill, value)
@@ -295,7 +295,7 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
             try:
                 return created(_filled_at_once(shape, value, kind), place)
             except (MemoryError, *REFUSED):
-                pass  # the long way says what is wrong
+                pass  # the code below says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = moved(as_tensor(value, function, "fill_value"), place)
     kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)
@@ -386,7 +386,7 @@ def arange(
 
 
 def _weighted(g: Tensor, like: Like, num: int, endpoint: bool, *, rising: bool) -> Tensor:
-    """The sum of cotangents times the share that a bound has in each value."""
+    """The sum of cotangents, each times the share of a bound in that value."""
     steps = num - 1 if endpoint else num
     share = xt.arange(num, dtype=real_of(g.dtype), device=g.device) / float(steps or 1)
     share = xt.reshape(share if rising else 1 - share, (num,) + (1,) * (g.ndim - 1))

@@ -110,7 +110,7 @@ _LOG10 = 2.302585092994046
 
 
 def _may_refuse(base: DType | type, exponent: DType | type) -> bool:
-    """Integer powers are computed at the call: a negative exponent is an error only its value shows."""
+    """Return whether a power may raise because of values: of integers, for which a negative exponent is an error."""
     return promote(base, exponent).kind in "iub"
 
 
@@ -118,14 +118,14 @@ def _may_refuse(base: DType | type, exponent: DType | type) -> bool:
 
 
 def _conjugate(x: Operand) -> Operand:
-    """Return the complex conjugate; what is real as it is."""
+    """Return the complex conjugate; a real operand is returned as it is."""
     if not isinstance(x, Tensor):
         return x.conjugate()
     return conj(x) if x.dtype.kind == "c" else x
 
 
 def _not_zero(x: Tensor) -> Tensor:
-    """Return 1 for 0, so that what is 0 over it is 0."""
+    """Return x with 1 in place of 0, for use as a divisor."""
     return xt.where(x == 0, 1, x)
 
 
@@ -135,7 +135,7 @@ def _over(x: Any, y: Tensor) -> Tensor:
 
 
 def _wide(x: Operand, dtype: DType) -> Operand:
-    """Return an operand in the dtype it was computed in, so that what is made of it alone is not rounded more."""
+    """Return an operand in the dtype of the computation, so that values computed from it are not rounded further."""
     return xt.astype(x, dtype, copy=False) if isinstance(x, Tensor) else x
 
 
@@ -152,7 +152,7 @@ def _share(x: Tensor, other: Operand, y: Tensor) -> Tensor:
 
 
 def _chosen(g: Tensor, x: Tensor, wins: Tensor, other: Operand) -> Tensor:
-    """The cotangent where x was chosen, or is NaN; half of it where the other is equal."""
+    """The cotangent where x was chosen, or is NaN; half of it where both are equal."""
     return xt.where(logical_or(wins, x != x), g, xt.where(x == other, 0.5 * g, 0.0))
 
 
@@ -179,7 +179,7 @@ def _pow_by_exponent(x1: Operand, x2: Tensor, y: Tensor) -> Tensor:
 
 
 def _sign_derivative(g: Tensor, y: Tensor, x: Tensor) -> Tensor | None:
-    """Zero for real numbers; for complex ones what turns the direction, and 0 at 0."""
+    """Zero for real numbers; for complex ones the part that rotates the direction, and 0 at 0."""
     if y.dtype.kind != "c":
         return None
     size = abs(x)
@@ -307,7 +307,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
         try:
             return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
         except REFUSED:
-            pass  # what follows says what is wrong
+            pass  # the code below says what is wrong
     result = x
     if min is not None and not _beyond(min, x, below=True):
         result = maximum(result, min)
@@ -316,12 +316,12 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     return positive(x) if result is x else result
 
 
-# Kinds of bounds that need no check beside floats.
+# The types of bounds that need no check if x is floating.
 _PLAIN_BOUNDS = frozenset((float, int, type(None)))
 
 
 def _checked_for_clip(x: Any, min: Any, max: Any) -> Tensor:
-    """Return clip's x as a tensor; raises what clip says of it and its bounds."""
+    """Return clip's x as a tensor, after checking it and its bounds."""
     x = as_tensor(x, "clip")
     given = [(bound, name) for bound, name in ((min, "min"), (max, "max")) if bound is not None]
     bounds = [bound if is_traced(bound) else as_operand(bound, "clip", name, x.device) for bound, name in given]
@@ -333,19 +333,19 @@ def _checked_for_clip(x: Any, min: Any, max: Any) -> Tensor:
 
 
 def _is_within(x: Tensor, low: Any, high: Any) -> Any:
-    """Return where x is not moved by bounds; at a bound it counts as within."""
+    """Return a mask of the elements of x within the bounds, including those equal to a bound."""
     above = True if low is None else x >= low
     below = True if high is None else x <= high
     return above if below is True else below if above is True else logical_and(above, below)
 
 
 def _is_above(high: Any, low: Any) -> Any:
-    """Return where a lower bound is not overruled by an upper one."""
+    """Return a mask of the places where a lower bound is not overruled by an upper one."""
     return True if high is None else low <= high
 
 
 def _beyond(bound: Any, x: Tensor, *, below: bool) -> bool:
-    """Return whether a Python integer bound lies outside x's integer dtype on the side where it binds nothing."""
+    """Return whether a Python integer bound is outside x's integer dtype on the side where it has no effect."""
     if type_of(bound) is not int or x.dtype.kind not in "iu":
         return False
     limits = iinfo(x.dtype)

@@ -1,4 +1,4 @@
-"""Names beyond the standard that existing array code leans on, with NumPy's meaning."""
+"""Functions beyond the standard that existing array code uses, with NumPy's meaning."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def einsum(subscripts: str, /, *operands: Tensor, optimize: Any = False) -> Tens
 
 
 def _multiplied_out(product: Product, tensors: Sequence[Tensor]) -> Tensor:
-    """Return a sum of products, in the dtype of all operands; of halves as it is summed in single precision."""
+    """Return a sum of products, in the common dtype of all operands; float16 is computed in single precision."""
     dtype = xt.result_type(*tensors)
     if product.is_view:
         return product.of(tensors)

@@ -1,8 +1,8 @@
-"""Derivatives of decompositions: cotangents of factors as those of the matrices they come from.
+"""Derivatives of decompositions: the cotangents of matrices from those of their factors.
 
-A factor that nobody used has no cotangent (None). Eigenvectors and singular vectors are determined only up to signs,
-phases or a rotation within equal values; gradients exist for what does not depend on that choice. Gradients through
-vectors divide by the differences of values, so equal values give inf or nan; gradients through values alone do not.
+A factor that was not used has no cotangent (None). Eigenvectors and singular vectors are determined only up to signs,
+phases or a rotation within equal values; gradients exist for results that do not depend on that choice. Gradients
+through vectors divide by differences of values, so equal values give inf or nan; gradients through values alone do not.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def _scalars(x: Tensor) -> Tensor:
 
 
 def _is_diagonal(x: Tensor) -> Tensor:
-    """Return where matrices have their diagonal."""
+    """Return a mask of the diagonal of matrices."""
     return cast(Tensor, xt.eye(x.shape[-2], x.shape[-1], dtype=xt.bool, device=x.device))
 
 
 def _is_lower(x: Tensor) -> Tensor:
-    """Return where matrices lie below their diagonal."""
+    """Return a mask of the elements below the diagonal of matrices."""
     ones = xt.ones(x.shape[-2:], dtype=xt.bool, device=x.device)
     return cast(Tensor, xt.tril(ones, k=-1))
 
@@ -74,7 +74,7 @@ def _differences(values: Tensor) -> Tensor:
 
 
 def _check_free(function: str, part: Tensor, choice: str, *cotangents: Tensor | None) -> None:
-    """Raise NotImplementedError unless a part of cotangents is 0, but for rounding: it goes along a free choice."""
+    """Raise NotImplementedError unless a part of cotangents, along a free choice, is 0 except for rounding."""
     if not part.size:
         return
     largest = max(float(xt.max(xt.abs(g))) for g in cotangents if g is not None)
@@ -87,7 +87,7 @@ def _check_free(function: str, part: Tensor, choice: str, *cotangents: Tensor | 
 
 
 def of_cholesky(g: Tensor, y: Tensor, upper: bool) -> Tensor:
-    """L^-H S L^-1, with S the Hermitian part of L^H g, seen from its lower triangle."""
+    """L^-H S L^-1, with 2 S the Hermitian matrix that has the lower triangle of L^H g."""
     lower, g = (adjoint(y), adjoint(g)) if upper else (y, g)
     inner = adjoint(lower) @ g
     half = xt.where(_is_lower(inner), inner, xt.where(_is_diagonal(inner), inner / 2, 0))
@@ -96,7 +96,7 @@ def of_cholesky(g: Tensor, y: Tensor, upper: bool) -> Tensor:
 
 
 def of_qr(g: Pair, y: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
-    """The rule for square or wide R; if Q has more columns than x, these turn with the others."""
+    """The rule for square or wide R; if Q has more columns than x, these rotate with the others."""
     q, r = y
     n, m = x.shape[-2:]
     k = min(n, m)
@@ -114,7 +114,7 @@ def of_qr(g: Pair, y: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
 
 
 def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
-    """The cotangent of x times R^H. The diagonal of R is real, so the one of Q^H dQ is what is imaginary in it."""
+    """The cotangent of x times R^H. The diagonal of R is real, so imaginary parts belong to the diagonal of Q^H dQ."""
     projected, scaled = adjoint(q) @ gq, gr @ adjoint(r)
     difference = projected - scaled
     inner: Tensor = scaled - projected + xt.where(_is_lower(difference), _skew(difference), 0)
@@ -124,7 +124,7 @@ def _of_tall_qr(gq: Tensor, gr: Tensor, q: Tensor, r: Tensor) -> Tensor:
 
 
 def _turned(function: str, free: Tensor, g: Tensor, others: Tensor) -> Tensor:
-    """The cotangent of orthonormal columns that the matrix determines only as a space, along what turns that space."""
+    """The cotangent of orthonormal columns of which the matrix only determines the space, along rotations of that."""
     _check_free(function, _skew(adjoint(free) @ g), "the choice of a basis of the remaining columns", g)
     return free @ (adjoint(g) @ others)
 
@@ -151,7 +151,7 @@ def of_eigenvalues(g: Tensor, v: Tensor) -> Tensor:
 
 
 def of_eig(g: Pair, y: tuple[Tensor, Tensor]) -> Tensor:
-    """V^-H (diag(gw) + inner) V^H; inner holds what moves eigenvectors across each other; their lengths stay 1."""
+    """V^-H (diag(gw) + inner) V^H; inner has the rotations of eigenvectors towards each other; their lengths stay 1."""
     (gw, gv), (w, v) = g, y
     inner = xt.zeros_like(v) if gw is None else on_diagonal(gw, 0, v.shape)
     if gv is not None:
@@ -191,7 +191,7 @@ def of_svd(g: Triple, y: tuple[Tensor, Tensor, Tensor]) -> Tensor:
 
 
 def _within(gu: Any, gs: Any, gvh: Any, u: Tensor, s: Tensor, vh: Tensor) -> Tensor:
-    """The cotangent of U^H dA V: what turns singular vectors into each other, and what scales them."""
+    """The cotangent of U^H dA V: from rotations of singular vectors into each other, and from singular values."""
     k = s.shape[-1]
     none = xt.zeros((k, k), dtype=u.dtype, device=u.device)
     left = none if gu is None else _skew(adjoint(u) @ gu[..., :k])
@@ -223,7 +223,7 @@ def of_det(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _sound_inverse(x: Tensor) -> Tensor | None:
-    """Return inverses where half of the digits are right in all of them, else None."""
+    """Return the inverses if half of the digits are right in all of them, else None."""
     try:
         inverse: Tensor = xt.linalg.inv(x)
     except ValueError:
@@ -236,13 +236,13 @@ def _sound_inverse(x: Tensor) -> Tensor | None:
 
 
 def _check_sound(most: float, condition: Native) -> None:
-    """Raise ValueError where half of the digits are not right."""
+    """Raise ValueError if less than half of the digits of an inverse are right."""
     if (condition > most).any():
         raise ValueError(f"a matrix whose condition is at most {most}")
 
 
 def _of_cofactors(g: Tensor, x: Tensor) -> Tensor:
-    """The cofactors' own cotangent: in the bases of singular vectors a derivative of products of singular values."""
+    """The rule of the cofactors: in the bases of singular vectors, the derivative of products of singular values."""
     u, phase, without, vh = _products_without(x)
     inner = _scalars(conjugate(phase)) * (vh @ adjoint(g) @ u)
     diagonal = _is_diagonal(inner)
@@ -259,7 +259,7 @@ def _cofactors(x: Tensor) -> Tensor:
 
 
 def _products_without(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return U, det(U) det(V^H), the products of all singular values but i and j at [i, j], and V^H."""
+    """Return U, det(U) det(V^H), the products of all singular values except i and j at [i, j], and V^H."""
     u, s, vh = xt.linalg.svd(x)
     others = xt.where(xt.eye(s.shape[-1], dtype=xt.bool, device=s.device), 1, _columns(s))
     without = through(lambda t: xt.prod(t, axis=-1), others, xt.ones_like(s))
@@ -267,7 +267,7 @@ def _products_without(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def of_slogdet(g: Pair, x: Tensor, y: tuple[Tensor, Tensor]) -> Tensor | None:
-    """x^-H times the cotangent of the logarithm, whose imaginary part is that of the phase; inf where x is singular.
+    """x^-H times the cotangent of the logarithm, whose imaginary part is from the phase; inf where x is singular.
 
     The sign of a real determinant has no derivative.
     """

@@ -94,13 +94,13 @@ def _adjoint_norm(norm: Norm) -> Norm:
 
 
 def _axes_of(like: Like, s: Lengths, axes: Lengths) -> tuple[int, ...]:
-    """Return the axes that a transform along several goes along."""
+    """Return the axes of a transform along several axes."""
     count = like.ndim if s is None else len(s)
     return tuple(range(like.ndim - count, like.ndim)) if axes is None else tuple(axes)
 
 
 def _times_inner(half: Tensor, axis: int, n: int, factor: float) -> Tensor:
-    """Return the half spectrum of n real numbers, times a factor where a frequency stands for its negative too."""
+    """Return the half spectrum of n real numbers, times a factor where a frequency also stands for its negative."""
     place = xt.arange(half.shape[axis], device=half.device)
     alone = xt.logical_or(place == 0, 2 * place == n)
     shape = [1] * half.ndim
@@ -109,7 +109,7 @@ def _times_inner(half: Tensor, axis: int, n: int, factor: float) -> Tensor:
 
 
 def _resized(x: Tensor, target: Like, axes: Sequence[int]) -> Tensor:
-    """Return x cut, or padded with zeros, along axes to a target's lengths: the adjoint of what `n` and `s` do."""
+    """Return x cut, or padded with zeros, along axes to a target's lengths: the adjoint of cutting by `n` or `s`."""
     for axis in axes:
         missing = target.shape[axis] - x.shape[axis]
         if missing < 0:
@@ -261,7 +261,7 @@ def _transform(name: str, x: Any, n: int | None, axis: int, norm: Norm) -> Tenso
 
 
 def _real(x: Tensor, name: str) -> Tensor:
-    """Return what is transformed; raises TypeError for complex numbers where only real ones are."""
+    """Return the operand of a transform; raises TypeError if it is complex and the transform takes only real ones."""
     if x.dtype.kind == "c" and name in ("ihfft", "rfft", "rfftn"):
         raise TypeError(expected(name, "x", "be real", x.dtype))
     return x
@@ -273,15 +273,15 @@ def _along(xp: Any, name: str, a: Any, lengths: Lengths, axes: tuple[int, ...], 
     return _shared_out(_singly(getattr(xp.fft, name), name), name, a, n=n, axis=axis, norm=norm)
 
 
-# Which norm leaves a transform as it is, for those forward and those back.
+# The norm under which each transform has the factor 1.
 _UNSCALED: dict[str, Norm] = {name: "forward" if name[0] == "i" else "backward" for name in __all__}
 
 
 def _singly(library: Any, name: str) -> Callable[..., Any]:
     """Return a transform of the library that stays in single precision.
 
-    Where the factor is 1, NumPy's go through double precision (seen in 2.4), which takes 2 to 7 times as long; where it
-    is 1/n they do not, so that the result is multiplied by n.
+    If the factor is 1, NumPy's functions go through double precision (seen in 2.4), which takes 2 to 7 times as long;
+    if it is 1/n they do not, so that is used, and the result is multiplied by n.
     """
 
     def transform(a: Any, norm: Norm, **given: Any) -> Any:
@@ -296,7 +296,7 @@ def _singly(library: Any, name: str) -> Callable[..., Any]:
 
 
 def _shared_out(library: Any, name: str, a: Any, **given: Any) -> Any:
-    """Transform along one axis; many lines are shared out among threads, into memory that was used before."""
+    """Transform along one axis; if there are many lines, threads share them, and write to memory from the pool."""
     others = [axis for axis in range(a.ndim) if axis != given["axis"]]
     if (
         name not in _INTO

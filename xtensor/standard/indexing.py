@@ -1,4 +1,4 @@
-"""Indexing: take, take_along_axis, and what `x[key]` and `x[key] = value` do.
+"""Indexing: take, take_along_axis, and the implementation of `x[key]` and `x[key] = value`.
 
 A key of integers, slices, Ellipsis and None selects a view. A key that contains an array or list (a boolean mask or
 integers) selects a copy, by NumPy's rules for advanced indexing.
@@ -88,7 +88,7 @@ def added(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 
 
 def _added(g: Native, where: Native, axis: int, length: int, backend: Backend) -> Native:
-    """The same of native arrays."""
+    """Compute the same for native arrays."""
     if backend is not CPU:
         result = backend.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), g.dtype)
         backend.add_at(result, (slice(None),) * axis + (where,), g)
@@ -100,12 +100,12 @@ def _added(g: Native, where: Native, axis: int, length: int, backend: Backend) -
     return np.ascontiguousarray(np.moveaxis(summed, 0, axis))
 
 
-# Rows are added so many elements at a time: add.at is fast for places in one axis, of which the cache has few.
+# Rows are added so many elements at a time: add.at is fast for flat places, and so many fit the cache.
 _ADDED = 1 << 16
 
 
 def _summed_rows(rows: Native, places: Native, length: int) -> Native:
-    """Return for each place the sum of the rows that belong to it, in their order."""
+    """Return for each of `length` places the sum of the rows that belong to it, in their order."""
     result = np.zeros((length, *rows.shape[1:]), rows.dtype)
     width = prod(rows.shape[1:])
     step = max(_ADDED // max(width, 1), 1)
@@ -131,7 +131,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:
-    """Return what take_along_axis gathered where it was gathered from, summed over what x was stretched along."""
+    """Return cotangents put back where take_along_axis gathered from, summed along axes in which x was broadcast."""
     along = axis % like.ndim
     full = (*g.shape[:along], like.shape[along], *g.shape[along + 1 :])
     return sum_to(_put_along(g, indices, along, like.shape[along]), full, like.shape)
@@ -159,7 +159,7 @@ def _put_along(g: Tensor, indices: Any, axis: int, length: int) -> Tensor:
 def subscript(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`, where 0-d values act as integers, which select views as NumPy's scalars do.
 
-    In a function that is watched their values are not asked for: one element is a copy anyway.
+    During a capture their values are not asked for if possible: a single element is a copy anyway.
     """
     if watchers:
         key = told_key(x, key)
@@ -183,7 +183,7 @@ def subscript(x: Tensor, key: Any) -> Tensor:
 
 
 def _asked_for(item: Any) -> Any:
-    """Return an item of a key with its value."""
+    """Return an item of a key with integers in place of 0-d tensors, whose values are looked at."""
     if type(item) is Window:
         start = item.start.__index__()
         return slice(start, start + item.count)
@@ -191,7 +191,7 @@ def _asked_for(item: Any) -> Any:
 
 
 def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
-    """Return whether there are values among integers, slices and the like, and no other arrays or lists."""
+    """Return whether a key only has basic items and 0-d integer values, no other arrays or lists."""
     for item in key:
         one = item.start if type(item) is Window else item
         if type(one) is not Tensor:
@@ -203,21 +203,21 @@ def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
 
 
 def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
-    """Return the view at computed places to a function that is watched, which the capture then follows; None where that
-    is not possible.
+    """Return the view at computed places in a function that is being captured, and record it; None if that is not
+    possible.
     """
     capture, base = watching(), x.blob
     if base.device.backend is not CPU or base.layout.may_repeat() or (active[0] and steps_of((x,)) is not None):
         return None
     key = _blobs_in(key)
-    if capture.reason:  # found while these were computed
+    if capture.reason:  # the capture may have failed while these were computed
         return None
     with capture.inside():
         known = tuple([_known(one) for one in key])
     try:
         layout = base.layout.index(known)
     except IndexError:
-        capture.refuse_call("getitem")  # the function may catch that: what it does then follows from values
+        capture.refuse_call("getitem")  # the function may catch the error, and then depends on values
         raise
     low, high = layout.extent(x.itemsize)
     if low == high:
@@ -231,7 +231,7 @@ def _shown(x: Tensor, key: tuple[Any, ...]) -> Tensor | None:
 
 
 def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a key with the bytes of its tensors."""
+    """Return a key with the blobs of its tensors in their place."""
     return tuple(
         [
             Window(one.start.blob, one.count) if type(one) is Window else one.blob if type(one) is Tensor else one
@@ -241,7 +241,7 @@ def _blobs_in(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _known(item: Any) -> Any:
-    """Return an item of a key with its value, which is looked at unnoticed."""
+    """Return an item of a key with integers in place of blobs; the capture does not notice that look at values."""
     if type(item) is Window:
         start = int(item.start.shallow_copy().native())
         return slice(start, start + item.count)
@@ -269,13 +269,13 @@ def getitem(x: Tensor, key: Any) -> Tensor:
 
 
 def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
-    """Return a key with tensors, which follow from constants, in the place of its lists and NumPy arrays."""
+    """Return a key with tensors in place of its lists and NumPy arrays, which are constants."""
     key = key if type(key) is tuple else (key,)
     return tuple([_listed(x, item) if isinstance(item, (list, tuple, range, np.ndarray)) else item for item in key])
 
 
 def _listed(x: Tensor, item: Any) -> Tensor:
-    """Return a nested sequence of a key, or an array, as a tensor: a stack, where it has tensors in it."""
+    """Return a nested sequence of a key, or an array, as a tensor; a sequence with tensors in it is stacked."""
     if isinstance(item, np.ndarray):
         taken: Tensor = _checked_key(from_native(item, x.device, shared=True))
         return taken
@@ -286,13 +286,13 @@ def _listed(x: Tensor, item: Any) -> Tensor:
 
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
-    """Return a key that is a mask of the shape of a tensor; None for any other."""
+    """Return the mask of a key that is a mask of the shape of a tensor; None for any other key."""
     mask = _mask_of_axes(x, key)
     return mask if mask is not None and mask.shape == x.shape else None
 
 
 def _mask_of_axes(x: Tensor, key: Any) -> Tensor | None:
-    """Return a key that is a mask of the first axes of a tensor; None for any other."""
+    """Return the mask of a key that is a mask over the first axes of a tensor; None for any other key."""
     mask = key[0] if type(key) is tuple and len(key) == 1 else key
     if type(mask) is not Tensor or mask.dtype != np.bool_ or is_selection(mask) or is_selection(x):
         return None
@@ -300,7 +300,7 @@ def _mask_of_axes(x: Tensor, key: Any) -> Tensor | None:
 
 
 def _selected_later(x: Tensor, key: Any) -> Tensor | None:
-    """Return the elements that a mask of its shape selects of a tensor, to be captured; None for any other key."""
+    """Return the elements that a mask of a tensor's shape selects, as steps to capture; None for any other key."""
     mask = _mask_of(x, key)
     if mask is None:
         return None
@@ -309,15 +309,15 @@ def _selected_later(x: Tensor, key: Any) -> Tensor | None:
 
 @differentiable(x=lambda g, mask: xt.where(mask, g, 0))
 def _all_of(x: Tensor, mask: Tensor) -> Tensor:
-    """Return a copy of a tensor of which only the elements where a mask is true are wanted: what others come to in the
-    meantime, as the derivative of a square root of 0, has no part in the gradient.
+    """Return a copy of a tensor of which only the elements where a mask is true are used: cotangents of others, such as
+    the derivative of a square root at 0, do not enter the gradient.
     """
     return cast_now(x)
 
 
 def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
-    """Return a tensor with other elements where a mask selects them: those that the same mask selects, or the same one,
-    or row, at each place; None for any other key or operand.
+    """Return a tensor with other elements where a mask is true: those that the same mask selects from another tensor,
+    or the same element, or row, at each place; None for any other key or operand.
     """
     selected = is_selection(operand)
     mask = _mask_of(x, key) if selected else _mask_of_axes(x, key)
@@ -375,9 +375,9 @@ def _as_view(key: Any) -> tuple[Any, ...]:
 
 
 def _value(view: Tensor) -> Tensor:
-    """Return a copy of what a view shows, recorded where that is to be done later.
+    """Return a copy of a view's elements, as a pending node if copies are recorded.
 
-    A part of what is pending is looked at now, unless a function is watched, which is to be recorded.
+    A part of a pending value is computed now, except during a capture, which records the copy.
     """
     if watchers and watching() is not None:
         return cast_now(view)
@@ -419,8 +419,8 @@ def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     return found
 
 
-# A look at no more than this share of a pending value computes only what is looked at, for so many looks: whoever looks
-# once more is in a loop, and each look takes ten times what it takes once the value is there.
+# A look at no more than this share of a pending value computes only that part, for so many looks: further looks are
+# probably a loop, and each look takes ten times as long as it does after the value is computed.
 _SMALL_PART, _LOOKS = 1 / 8, 4
 
 
@@ -455,7 +455,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
             value = of_sequence(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
     elif is_traced(value) and x.dtype.kind in "fc":
         value = xt.multiply(as_tensor(1.0, function, like=x), value)
-    elif isinstance(value, np.integer):  # refused where it does not fit, as by NumPy
+    elif isinstance(value, np.integer):  # refused if it does not fit, as by NumPy
         value = int(value)
     operand = as_operand(value, function, "value", x.device)
     common_device(function, (x, operand))
@@ -467,7 +467,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
 
 
 def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
-    """Assign, and take down how the new contents go back to the old ones and to the value."""
+    """Assign, and record on the tape how gradients go back from the new contents to the old ones and to the value."""
     refuse_leaf(x, function)
     if _is_basic(key):
         target = getitem(x, _as_view(key))
@@ -487,7 +487,7 @@ def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
 
 
 def _as_broadcast(value: Tensor, shape: Shape) -> Tensor:
-    """Return a value without leading axes of length 1 that its target has not: assignment ignores them."""
+    """Return a value without leading axes of length 1 that its target lacks: assignment ignores them."""
     extra = value.ndim - len(shape)
     return value if extra <= 0 else xt.reshape(value, value.shape[extra:])
 
@@ -506,7 +506,7 @@ def _without(g: Tensor, key: Any) -> Tensor:
 
 
 def _last_written(g: Tensor, key: Any, like: Like) -> Tensor:
-    """Return the cotangent of a value assigned at a key: of entries that name one element twice the last one counts."""
+    """Return the cotangent of a value assigned at a key: if entries name the same element, the last one counts."""
     order = xt.zeros(g.shape, dtype=xt.int64, device=g.device)
     shape = getitem(order, key).shape
     numbers = xt.reshape(xt.arange(prod(shape), device=g.device), shape)
@@ -595,7 +595,7 @@ def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tens
 
 
 def _is_there(operand: Tensor, target: Tensor) -> bool:
-    """Return whether an operand is the memory it is assigned to, as in the last step of `x[key] += y`."""
+    """Return whether an operand is the same memory that it is assigned to, as in the last step of `x[key] += y`."""
     blob, other = target.blob, operand.value
     if type(other) is not TBlob or other._owner is not blob.owner:
         return False
@@ -603,9 +603,9 @@ def _is_there(operand: Tensor, target: Tensor) -> bool:
 
 
 def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
-    """Assign a number or a small array that is there to elements of a thin face; return whether that was done. What
-    NumPy refuses goes the long way, which says what is wrong. What is pending is computed aside where somebody reads
-    the memory that it is to be written into, as in `x[1:] = x[:-1] * 2`: not in one pass, in all likelihood.
+    """Assign a number or a computed array to elements of a thin face; return whether that was done. Assignments that
+    NumPy refuses go the long way, which says what is wrong. A pending value is computed into memory of its own if
+    somebody reads the target's memory, as in `x[1:] = x[:-1] * 2`: then one pass is probably not possible.
 
     basic: whether the key selects a view.
     """
@@ -618,12 +618,12 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     native_key = key if basic else _thin_key(key)
     if native_key is None:
         return False
-    target = opened(x.blob)  # held here: `assign` lets go of it before it writes to a part
+    target = opened(x.blob)  # held here: `assign` drops its reference before it writes to a part
     return assign(target, native_key, given, basic=basic)
 
 
 def _apart(target: Tensor, value: Tensor) -> Native:
-    """Return the value's native array, copied where it lies in the memory that is about to be written."""
+    """Return the value's native array, copied if it lies in the memory that is about to be written."""
     into, source = target.blob, value.blob
     alone = into.owner is not source.owner or not into.overlaps(source)
     return source.native() if alone else source.device.backend.call(source.native().copy)
@@ -653,7 +653,7 @@ _INTEGERS = frozenset((int,))
 
 
 def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces, arrays, lists of integers and what basic keys hold as NumPy takes it, or None."""
+    """Return a key of thin faces, arrays, lists of integers and basic items as a key for NumPy; None for others."""
     found = []
     for item in key if type(key) is tuple else (key,):
         kind, native = type(item), item._data if type(item) is Tensor else item
@@ -667,7 +667,7 @@ def _thin_key(key: Any) -> tuple[Any, ...] | None:
 
 
 def _native_key(x: Tensor, key: Any) -> Any:
-    """Return an advanced key with its tensors as native arrays; raises IndexError for what is no index."""
+    """Return an advanced key with its tensors as native arrays; raises IndexError for items that are no indices."""
     if type(key) is tuple:
         return tuple(_native_key(x, item) for item in key)
     if isinstance(key, Tensor):
@@ -690,7 +690,7 @@ def _array_key(key: Any) -> Native:
 
 
 def _checked_key(key: Any) -> Any:
-    """Return an array or tensor that can be an index; raises IndexError for one of other dtypes."""
+    """Return an array or tensor if it can be an index; raises IndexError for other dtypes."""
     if key.dtype.kind not in "iub":
         raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
     return key

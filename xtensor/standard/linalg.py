@@ -94,9 +94,9 @@ class SVDResult(NamedTuple):
 
 
 class _Factorisation:
-    """A function of the device library's `linalg` that machine code can make by calling LAPACK (run/factors.py).
+    """A function of the device library's `linalg` that machine code can do by calling LAPACK (run/factors.py).
 
-    turned: whether the factor is an upper one: the lower one, transposed and conjugated.
+    turned: whether the factor is the upper one, which is the lower one transposed and conjugated.
     """
 
     __slots__ = ("lapack", "turned")
@@ -109,7 +109,7 @@ class _Factorisation:
 
     def __call__(self, xp: Any, *natives: Any) -> Any:
         if xp is CPU.xp and self.lapack == "solve":
-            return np.linalg.solve(*natives)  # which is the standard's since NumPy 2, in two thirds of the time
+            return np.linalg.solve(*natives)  # the standard's since NumPy 2, and takes two thirds of the time
         options = {"upper": True} if self.turned else {}
         return getattr(xp.linalg, self.lapack)(*natives, **options)
 
@@ -192,13 +192,13 @@ def eigvals(x: Tensor, /) -> Tensor:
     Standard: Linear Algebra Extension, eigvals (2025.12).
     """
     x = _matrices(x, "eigvals", square=True)
-    if steps_of((x,)) is not None:  # going back needs the eigenvectors, in the order of the eigenvalues
+    if steps_of((x,)) is not None:  # the gradient needs the eigenvectors, in the order of the eigenvalues
         return eig(x).eigenvalues
     return on(x, "eigvals", lambda xp, a: _complex(xp.linalg.eigvals(a), a))
 
 
 def _complex(part: Any, matrix: Any) -> Any:
-    """Return NumPy's eigen-result as complex: it gives real ones where no imaginary part is left."""
+    """Return a part of NumPy's eigen-result as complex; NumPy returns real numbers if all imaginary parts are 0."""
     single = matrix.dtype.name in ("float32", "complex64")
     return part.astype("complex64" if single else "complex128", copy=False)
 
@@ -251,7 +251,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | Literal["f
     ord = "fro" if ord is None else ord
     check_choice("matrix_norm", "ord", ord, ("fro", "nuc", 1, -1, 2, -2, inf, -inf))
     x = _matrices(x, "matrix_norm")
-    if x.device != "cpu":  # CuPy's takes no stacks for every order
+    if x.device != "cpu":  # CuPy's function does not take stacks for all orders
         return xt.expand_dims(_norm_of(x, ord), axis=(-2, -1)) if keepdims else _norm_of(x, ord)
     return on(x, "matrix_norm", lambda xp, a: xp.linalg.matrix_norm(a, keepdims=keepdims, ord=ord))
 
@@ -392,7 +392,7 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
     if rows != x1.shape[-1:]:
         raise ValueError(mismatch("solve", x1.shape, x2.shape, f"{x1.shape[-1]} equations, {rows} right sides"))
-    if watchers and x2.ndim == 1:  # rows of which would be taken for a matrix
+    if watchers and x2.ndim == 1:  # a stack of vectors would be taken for a matrix
         column = on((x1, xt.expand_dims(x2, axis=-1)), "solve", _SOLVE)
         return cast(Tensor, xt.squeeze(column, axis=-1))
     return on((x1, x2), "solve", _SOLVE)
@@ -432,7 +432,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tenso
 
 
 def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool, ord: float) -> Tensor | None:
-    """The cotangent times sign(x) * (abs(x)/y)**(ord-1), with 0 for elements that are 0 and where the norm is."""
+    """The cotangent times sign(x) * (abs(x)/y)**(ord-1), and 0 where the element or the norm is 0."""
     if ord == 0:
         return None
     if abs(ord) == inf:
@@ -447,8 +447,8 @@ def _of_vector_norm(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool,
     return cast(Tensor, g * xt.sign(x) * xt.where(x == 0, 1, xt.abs(x) / y) ** (ord - 1))
 
 
-# Elements of single precision up to which the BLAS adds up a product of vectors with an error of a few units in the
-# last place: of a million it is 3000.
+# The most elements in single precision for which the BLAS's product of vectors has an error of only a few units in the
+# last place: for a million elements it is 3000.
 MOST_SINGLE = 4096
 
 
@@ -458,7 +458,7 @@ def _is_blas_accurate(x: Tensor, count: int) -> bool:
 
 
 def _sum_of_squares(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Return the sum of squares over axes: of what is there and packed along the last axis as products of its rows."""
+    """Return the sum of squares over axes; if these are the last axis of a computed, packed array, as dot products."""
     packed = thin_arrays(x) is not None and axes == (x.ndim - 1,) and x.strides[-1] == x.itemsize
     if packed and _is_blas_accurate(x, x.shape[-1]):
         squares = vecdot(x, x)
@@ -473,7 +473,7 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     Standard: Linear Algebra Extension, vector_norm.
     """
     x = as_tensor(x, "vector_norm")
-    if x.dtype == float16:  # which has no room for squares
+    if x.dtype == float16:  # squares would overflow
         return xt.astype(vector_norm(xt.astype(x, float32), axis=axis, keepdims=keepdims, ord=ord), float16)
     if axis is None and ord == 2 and _is_blas_accurate(x, x.size):  # a product with itself, which reads x once
         if watchers and x.dtype.kind == "f" and x.blob.layout.is_contiguous(x.itemsize):

@@ -54,7 +54,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
                 native = _by_kernel(a, b)
                 return wrap(quickly(_MATMUL, a, b) if native is None else native, CPU_DEVICE)
             except REFUSED:
-                pass  # what follows says what is wrong
+                pass  # the code below says what is wrong
     if type(x1) is not Tensor or type(x2) is not Tensor:
         x1, x2 = as_tensors("matmul", x1=x1, x2=x2)
     shape = _product_shape(x1, x2)
@@ -68,7 +68,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
         if later is not None:
             return later
         if prod(shape) * x1.itemsize > DIRECT_BELOW and x1.ndim > 1 and x2.ndim > 1 and not watchers:
-            blob = _room(x1, x2, shape)  # fresh pages would cost as much as the product
+            blob = _room(x1, x2, shape)  # from the pool: fresh pages would cost as much as the product
             on((x1, x2), "matmul", lambda xp, a, b: _multiplied(xp, a, b, blob.native()))
             return face(blob)
     return on((x1, x2), "matmul", _multiplied)
@@ -84,7 +84,7 @@ def _cast_alike(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_one_term(x1: Tensor, x2: Tensor) -> Tensor:
-    """Return a product whose sums have one term, as of a column and a row: of that and 0.0, so no negative zero."""
+    """Return a product whose sums have one term, as of a column and a row; adding 0.0 leaves no negative zeros."""
     if x2.ndim == 1:
         x1 = x1[..., 0]
     elif x1.ndim == 1:
@@ -96,12 +96,12 @@ _MATMUL: Any = np.matmul
 
 
 def _beside(x: Any, other: Any) -> Any:
-    """Return an array of NumPy's beside a tensor, which is read at once; None for anything else."""
+    """Return an operand that is a NumPy array beside a tensor, and can be read at once; None for any other."""
     return x if type(x) is np.ndarray and type(other) is Tensor and is_held(x.dtype) else None
 
 
 def _least_product(a: Any, b: Any) -> Any:
-    """Return the matrix product of small native arrays; raises ValueError where generated code may compute it, and for
+    """Return the matrix product of small native arrays; raises ValueError if generated code may compute it, or if b is
     a number.
     """
     if type(b) is not np.ndarray or _is_counted(a, b):
@@ -141,7 +141,7 @@ def _is_counted(a: Any, b: Any) -> bool:
 
 
 def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
-    """Return the matrix product of native arrays by generated code, None where the library is to compute it."""
+    """Return the matrix product of native arrays by generated code, None if the library is to compute it."""
     if not _is_counted(a, b):
         return None
     from ..run.matmul import product_of  # the code generator comes with it
@@ -150,13 +150,13 @@ def _by_kernel(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _multiplied(xp: Any, a: Any, b: Any, out: Any = None) -> Any:
-    """Return the matrix product of native arrays, by whichever code is faster; out: where it goes, in C order."""
+    """Return the matrix product of native arrays, by whichever code is faster; out: the array for it, in C order."""
     found = _by_kernel(a, b, out)
     return xp.matmul(a, b, out=out) if found is None else found
 
 
 def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequence[int]) -> Any:
-    """Return tensordot; of integers as a product of matrices."""
+    """Return tensordot of native arrays; for integers it is computed as a product of matrices."""
     if a.dtype.kind in "iu" and b.dtype.kind in "iu":
         (order, rows), (other, columns), shape = _as_matrices(a.shape, b.shape, first, second)
         return _multiplied(xp, a.transpose(order).reshape(rows), b.transpose(other).reshape(columns)).reshape(shape)
@@ -164,7 +164,7 @@ def _contracted_over(xp: Any, a: Any, b: Any, first: Sequence[int], second: Sequ
 
 
 def _as_matrices(a: Shape, b: Shape, first: Sequence[int], second: Sequence[int]) -> tuple[Any, Any, Shape]:
-    """Return how operands of tensordot become matrices, by the order of their axes and a shape each, and the shape of
+    """Return how operands of tensordot become matrices: for each the order of its axes and a shape; and the shape of
     the result.
     """
     own, others = _left_out(len(a), first), _left_out(len(b), second)
@@ -175,8 +175,8 @@ def _as_matrices(a: Shape, b: Shape, first: Sequence[int], second: Sequence[int]
 
 
 def _is_product_later(x1: Tensor, x2: Tensor) -> bool:
-    """Return whether `dot` and its kin are a matrix product in a captured function: of what NumPy copies first, as it
-    lies with gaps or backwards, the two have other last bits.
+    """Return whether `dot` or tensordot is recorded as a matrix product in a captured function. It is not for operands
+    with gaps or negative strides, which NumPy copies first, as the last bits of the two would differ.
     """
     if not watchers or x1.device.backend is not CPU:
         return False
@@ -189,14 +189,14 @@ def _is_packed(layout: Layout, itemsize: int) -> bool:
 
 
 def _contracted_later(x1: Tensor, x2: Tensor, first: Sequence[int], second: Sequence[int]) -> Tensor:
-    """Return tensordot as steps of a captured function: a product of matrices, which is what NumPy makes of it."""
+    """Return tensordot as steps of a captured function: a product of matrices, as NumPy computes it."""
     (order, rows), (other, columns), shape = _as_matrices(x1.shape, x2.shape, first, second)
     a, b = xt.reshape(xt.permute_dims(x1, order), rows), xt.reshape(xt.permute_dims(x2, other), columns)
     return cast(Tensor, xt.reshape(matmul(a, b), shape))
 
 
 class _Product:
-    """The matrix product as something that can be recorded; its parameter says which operands are turned first."""
+    """The matrix product as an operation that can be recorded; turned: which operands are conjugate-transposed."""
 
     name = "matmul"
     kind = "contraction"
@@ -240,7 +240,7 @@ def _turned(matrix: Any) -> Any:
 
 
 def _turned_product(x1: Tensor, x2: Tensor, first: bool) -> Tensor:
-    """Return the product of a matrix and another or a vector; the first of them turned, or the second."""
+    """Return the product of a matrix and a matrix or vector; either the first or the second is conjugate-transposed."""
     x, terms = x1 if first else x2, x1.shape[0 if first else -1]
     if is_node(x) and terms > 1 and x1.dtype == x2.dtype and not is_recording():  # a view of it would be computed now
         rows, columns = x1.shape[1:] if first else x1.shape[:1], x2.shape[1:] if first else x2.shape[:1]
@@ -259,7 +259,7 @@ def adjoint(x: Tensor) -> Tensor:
 def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
     """g @ x2^H, with 1-d operands as the row and column they count as."""
     x2 = as_tensor(x2, "matmul", "x2", g)
-    if len(like.shape) == 2 and x2.ndim <= 2:  # the commonest, without views in between
+    if len(like.shape) == 2 and x2.ndim <= 2:  # the most common case, without views in between
         if x2.ndim == 2:
             return _turned_product(g, x2, first=False)
         return cast(Tensor, xt.expand_dims(g, axis=-1) * conjugate(x2))
@@ -275,10 +275,10 @@ def _matmul_by_x1(g: Tensor, x2: Any, like: Like) -> Tensor:
 def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
     """x1^H @ g, with 1-d operands as the row and column they count as."""
     x1 = as_tensor(x1, "matmul", "x1", g)
-    if x1.ndim == 2 and len(like.shape) <= 2:  # the commonest, without views in between
+    if x1.ndim == 2 and len(like.shape) <= 2:  # the most common case, without views in between
         return _turned_product(x1, g, first=True)
     if x1.ndim == 1 and len(like.shape) == 2:
-        return cast(Tensor, xt.expand_dims(conjugate(x1), axis=-1) * g)  # which is fused, where rows are mapped too
+        return cast(Tensor, xt.expand_dims(conjugate(x1), axis=-1) * g)  # can be fused, also if rows are mapped
     if len(like.shape) == 2 and x1.ndim > 2:  # all rows at once
         x1, g = (xt.reshape(one, (prod(one.shape[:-1]), one.shape[-1])) for one in (x1, g))
         return _turned_product(x1, g, first=True)
@@ -289,7 +289,7 @@ def _matmul_by_x2(g: Tensor, x1: Any, like: Like) -> Tensor:
 
 
 def _with_axes(g: Tensor, *, column: bool, row: bool) -> Tensor:
-    """Return the cotangent of a product with the axes back that 1-d operands lost."""
+    """Return the cotangent of a product with the axes that 1-d operands lost."""
     g = xt.expand_dims(g, axis=-1) if column else g
     return xt.expand_dims(g, axis=-2) if row else g
 
@@ -423,7 +423,7 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 
 def _dot_later(x1: Tensor, x2: Tensor) -> Tensor | None:
-    """Return the product of two vectors of real numbers when it is asked for; None for others, or where it is now."""
+    """Return the product of two real vectors as a pending node; None for other operands, or if nothing is recorded."""
     if x1.ndim != 1 or x2.ndim != 1 or x1.dtype != x2.dtype or x1.dtype.kind != "f":
         return None
     return library_later(_PRODUCT, (x1, x2), {"turned": (False, False)}, (), x1.dtype)

@@ -89,7 +89,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
 
 
 def _pieces(g: Tensor, like: Any, axis: int | None) -> Any:
-    """The cotangents of arrays that were joined along an axis; of a tensor, whose rows were, in one tensor."""
+    """The cotangents of arrays that were joined along an axis; for the rows of one tensor, as one tensor."""
     likes = _rows(like)
     if axis is None:
         parts = split(g, [one.size for one in likes], 0)
@@ -100,12 +100,12 @@ def _pieces(g: Tensor, like: Any, axis: int | None) -> Any:
 
 
 def _rows(like: Any) -> Sequence[Like]:
-    """Return what is known of each of several arrays, which may be the rows of one tensor."""
+    """Return the likes of several arrays, which may be the rows of one tensor."""
     return [like._replace(shape=like.shape[1:])] * like.shape[0] if isinstance(like, Like) else like
 
 
 def _rejoined(g: Sequence[Tensor | None], like: Like, lengths: Sequence[int], axis: int) -> Tensor:
-    """The cotangent of what was split: zeros where a piece has none."""
+    """The cotangent of an array that was split: zeros for pieces without one."""
     shapes = [(*like.shape[:axis], length, *like.shape[axis + 1 :]) for length in lengths]
     return xt.concat(_or_zeros(g, shapes, like), axis=axis)
 
@@ -151,7 +151,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
 
 
 def _layers(g: Tensor, like: Any, axis: int) -> Any:
-    """The cotangents of arrays that were stacked along a new axis; of a tensor, whose rows were, in one tensor."""
+    """The cotangents of arrays that were stacked along a new axis; for the rows of one tensor, as one tensor."""
     return xt.moveaxis(g, axis, 0) if isinstance(like, Like) else xt.unstack(g, axis=axis)
 
 
@@ -175,14 +175,14 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 
 def _goes_in_parts(tensors: Sequence[Tensor]) -> bool:
-    """Return whether a function is captured, and arrays lie so that NumPy's result would be packed."""
+    """Return whether a function is being captured, and all arrays are packed, as NumPy's result would be then."""
     return bool(watchers) and watching() is not None and all(x.blob.is_packed for x in tensors)
 
 
 def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType, *, are_layers: bool = False) -> Tensor:
-    """Return parts joined along an axis, each written where it goes: as steps that can be captured.
+    """Return parts joined along an axis, each written to its place in the result: as steps that can be captured.
 
-    are_layers: whether each is one place along an axis that it does not have.
+    are_layers: whether each part is one index along a new axis.
     """
     first = parts[0]
     shape = (*first.shape[:along], length, *first.shape[along + (not are_layers) :])
@@ -198,7 +198,7 @@ def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType, *,
 
 
 def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
-    """Return small arrays joined by the library's function, None for what is unusual or refused."""
+    """Return small arrays joined by the library's function; None for unusual arguments, or if it refuses."""
     usual = type(arrays) in (list, tuple) and type(axis) is int
     natives = thin_arrays(*arrays, most=DIRECT_BELOW) if usual else None
     return None if natives is None else cast(Tensor | None, thin_call(function, natives, natives, axis))
@@ -293,7 +293,7 @@ def _of_repeated(g: Tensor, like: Like, repeats: Any, axis: int | None) -> Tenso
     along = 0 if axis is None else axis % like.ndim
     times = None if type(repeats) is int else as_tensor(repeats, "repeat", "repeats", g)
     if times is None or times.size == 1:
-        count = repeats if times is None else int(xt.reshape(times, ()))  # which cannot be captured
+        count = repeats if times is None else int(xt.reshape(times, ()))  # a look at a value: it cannot be captured
         summed = xt.sum(xt.reshape(g, (*g.shape[:along], length, count, *g.shape[along + 1 :])), axis=along + 1)
     else:
         summed = added(g, repeat(xt.arange(length, device=g.device), times), along, length)
@@ -329,8 +329,8 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> T
 
 
 def _seen(x: Any, method: str, numbers: Any) -> Tensor | None:
-    """Return the view that a method of its array makes of a tensor that is there (see `thin_view`), given a tuple of
-    integers; else None.
+    """Return the view of a computed tensor that a method of its array makes (see `thin_view`), if it is given a tuple
+    of integers; else None.
     """
     if type(numbers) is tuple and INT.issuperset(map(type, numbers)):
         return thin_view(x, method, numbers)
@@ -387,9 +387,9 @@ def roll(x: Tensor, /, shift: int | tuple[int, ...], *, axis: int | tuple[int, .
 
 
 class _Roll:
-    """The device library's `roll`, which machine code need not make a copy for (run/rolls.py).
+    """The device library's `roll`, for which machine code need not make a copy (run/rolls.py).
 
-    shifts: by how many places each axis is rolled, None where elements go from one row to another.
+    shifts: by how many places each axis is rolled, None if elements move from one row to another.
     """
 
     __slots__ = ("_along", "_places", "shifts")
@@ -417,7 +417,7 @@ class _Roll:
 
 
 def _rolled(x: Tensor, shifts: Sequence[int], along: Sequence[int]) -> Tensor:
-    """Return what `roll` does as steps of kernels, on another device than the CPU."""
+    """Return the result of `roll` as steps for kernels, on another device than the CPU."""
     rolled = x
     for axis, by in zip(along, shifts, strict=True):
         length, before = x.shape[axis], (slice(None),) * axis
@@ -450,13 +450,13 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
 
 def _of_tiled(g: Tensor, like: Like, repetitions: Sequence[int]) -> Tensor:
-    """The sum over the copies: every axis of the result is taken apart into copies and elements."""
+    """The sum over the copies: every axis of the result is split into copies and elements."""
     _, apart = _copies(like.shape, as_shape(repetitions, "tile", "repetitions"))
     return xt.reshape(xt.sum(xt.reshape(g, apart), axis=tuple(range(0, len(apart), 2))), like.shape)
 
 
 def _copies(shape: Shape, times: Shape) -> tuple[Shape, list[int]]:
-    """Return a shape with as many axes as there are repetitions, and the lengths of copies and elements by turns."""
+    """Return a shape with as many axes as there are repetitions, and alternating lengths of copies and elements."""
     count = max(len(times), len(shape))
     shape, times = (1,) * (count - len(shape)) + shape, (1,) * (count - len(times)) + times
     return shape, [length for pair in zip(times, shape, strict=True) for length in pair]

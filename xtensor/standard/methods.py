@@ -1,4 +1,4 @@
-"""What the methods of a tensor do that no function of the namespace does: copies, moves and views of other dtypes."""
+"""Methods of tensors that are no functions of the namespace: copies, moves to devices, and views of other dtypes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
     """Change a tensor's shape as described at `Tensor.resize`, and return the tensor."""
     before_write(x.blob.owner)
     old = x.blob
-    blob = old if old.detached else old.shallow_copy()  # views of the old one keep it
+    blob = old if old.detached else old.shallow_copy()  # views of the old blob keep it
     blob.resize(shape, keep_on_shrink=keep_on_shrink)
     before, after = old.layout.size, blob.layout.size
     if after > before or not old.is_contiguous or blob.owner is not old.owner:
@@ -116,7 +116,7 @@ def part_of(x: Tensor, which: int) -> Tensor:
 
 
 def _read_back(g: Tensor, like: Like) -> Tensor:
-    """The cotangent of what was read as another dtype: known where only complex numbers were taken apart or made."""
+    """The cotangent of a tensor that was viewed as another dtype: known only between complex and real parts."""
     if real_of(g.dtype) != real_of(like.dtype):
         raise NotImplementedError(f"view: no derivative is known from {g.dtype} to {like.dtype}")
     return copied(g, "C").view(like.dtype)
@@ -152,7 +152,7 @@ def cast_as(x: Tensor, dtype: Any, order: str, casting: str, copy: bool) -> Tens
 
 def make_read_only(x: Tensor) -> None:
     """Make a tensor read-only; other tensors over its memory stay as they are."""
-    refuse_capture("setflags")  # which takes no steps down that change tensors themselves
+    refuse_capture("setflags")  # a capture cannot record steps that change tensors themselves
     seen = x.viewed(x.blob.layout, writeable=False)
     x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
 

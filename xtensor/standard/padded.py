@@ -1,4 +1,4 @@
-"""Padded arrays: what stands around an array by widths, of what mode, and how its gradient is folded back."""
+"""Padding: the elements around an array, by widths and a mode, and how gradients are folded back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def padded(x: Tensor, width: Pairs, mode: str, value: Scalar) -> Tensor:
     mode: also "symmetric", which mirrors x including its edge. All modes but "zeros" continue for any width.
     """
     is_plain = mode == "zeros" and (not value or x.dtype.kind in "fc")
-    if watchers and is_plain and min([0, *[one for pair in width for one in pair]]) == 0:  # as steps that fuse
+    if watchers and is_plain and min([0, *[one for pair in width for one in pair]]) == 0:  # as steps that can be fused
         lengths = [low + n + high for n, (low, high) in zip(x.shape, width, strict=True)]
         result: Tensor = xt.full(lengths, value, dtype=x.dtype, device=x.device)
         result[tuple([slice(low, low + n) for n, (low, _) in zip(x.shape, width, strict=True)])] = x
@@ -40,7 +40,7 @@ def unpadded(g: Tensor, width: Pairs, mode: str, shape: Shape) -> Tensor:
     return on(g, "pad", lambda xp, a: _unpad_native(a, width, mode, shape))
 
 
-# What NumPy calls the modes that repeat elements.
+# NumPy's names of the modes that repeat elements.
 _NUMPYS = {"circular": "wrap", "replicate": "edge", "reflect": "reflect", "symmetric": "symmetric"}
 
 
@@ -66,12 +66,12 @@ def _pad_native(a: Any, width: Pairs, mode: str, value: Any) -> Any:
 
 
 def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Return where a padded array holds what was there before, and what of it that is."""
+    """Return the key of the original elements in a padded array, and their key in the original."""
     return overlap(shape, [(-low, n + high) for n, (low, high) in zip(shape, width, strict=True)])
 
 
 def _sources(length: int, places: Any, mode: str) -> Any:
-    """Return the positions that elements at some places of a padded axis come from, counted from its old beginning."""
+    """Return the positions of the elements that are repeated at some places; both count from the original beginning."""
     if mode == "circular":
         return places % max(length, 1)
     if mode == "replicate":
@@ -98,7 +98,7 @@ def _unpad_native(a: Any, width: Pairs, mode: str, shape: Shape) -> Any:
 
 
 def _folded(a: Any, axis: int, low: int, length: int, sources: Any) -> Any:
-    """Return an axis with what was added around it folded back in, in the order of the positions."""
+    """Return an array whose padding along an axis is added back to the elements it repeats, in order of positions."""
     before = (slice(None),) * axis
     result = library_of(a).zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
     first, last = max(low, 0), min(low + length, a.shape[axis])

@@ -20,8 +20,8 @@ __all__ = ["argmax", "argmin", "count_nonzero", "nonzero", "searchsorted", "wher
 
 
 def _place_of(extreme: str, x: Tensor, params: dict[str, Any]) -> Tensor | None:
-    """Return where along an axis an extreme, or else a NaN, comes first; None where the library's own way is faster, or
-    lays results of several axes out.
+    """Return the index along an axis of the first extreme, or NaN; None if the library's function is faster, or decides
+    on the layout of results with several axes.
     """
     axis, ones = params["axis"], (1,) * x.ndim
     is_captured = watchers and x.nbytes <= DIRECT_BELOW

@@ -48,12 +48,12 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Tensor:
     return on((x1, x2), "isin", lambda xp, a, b: xp.isin(a, b, invert=invert))
 
 
-# More integers than so many, if they lie close together, are counted: that takes a tenth of the time of the library's.
+# More integers than this, if their values lie close together, are counted: in a tenth of the time of the library.
 _MANY = 1000
 
 
 def _unique(name: str, x: Any) -> Any:
-    """Return what the library's function of this name does."""
+    """Return the result of the function of this name."""
     parts = on(as_tensor(x, name), name, lambda xp, a: _counted(name, a) or _found(xp, name, a))
     return parts if type(parts) is Tensor or name != "unique_values" else parts[0]
 
@@ -66,7 +66,7 @@ def _found(xp: Any, name: str, a: Any) -> Any:
     return unique(a, **_ASKED[name], equal_nan=False)
 
 
-# What else than the values is asked of NumPy.
+# The results besides the values for which NumPy is asked.
 _ASKED = {
     "unique_all": {"return_index": True, "return_inverse": True, "return_counts": True},
     "unique_counts": {"return_counts": True},
@@ -76,8 +76,8 @@ _ASKED = {
 
 
 def _counted(name: str, a: Any) -> list[Any] | None:
-    """Return the parts of what a function returns for integers that lie closer together than there are of them; None
-    for anything else.
+    """Return the parts of a function's result for integers whose range is smaller than their number; None for other
+    arrays.
     """
     if type(a) is not np.ndarray or a.dtype.kind not in "iu" or a.size < _MANY:
         return None
@@ -90,7 +90,7 @@ def _counted(name: str, a: Any) -> list[Any] | None:
     parts: list[Any] = [(there + least).astype(a.dtype)]
     if name == "unique_all":
         first = np.empty_like(counts)
-        first[above[::-1]] = np.arange(a.size)[::-1]  # of several to one place the last one stays
+        first[above[::-1]] = np.arange(a.size)[::-1]  # of several assignments to one place the last counts
         parts.append(first[there])
     if name in ("unique_all", "unique_inverse"):
         parts.append((np.cumsum(counts > 0) - 1)[above].reshape(a.shape))

@@ -16,7 +16,7 @@ from ..tensor.operands import as_tensor
 
 __all__ = ["argsort", "sort"]
 
-# Elements that NumPy's stable sort takes no longer for than all else.
+# Up to so many elements NumPy's stable sort takes no longer than the rest of a call.
 FEW = 1000
 
 
@@ -48,7 +48,7 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 
 def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
-    """Return a sorted copy of an array; equal elements of a descending one keep their order as well."""
+    """Return a sorted copy of an array; equal elements also keep their order if it is descending."""
     stable = _wants_stable(a, stable)
     given = xp.flip(a, axis=axis) if descending and stable else a
     return xp.sort(given, axis=axis, descending=descending, stable=stable)
@@ -57,8 +57,8 @@ def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Na
 def _wants_stable(a: Native, stable: bool) -> bool:
     """Return whether to sort values by a stable sort: small integers, and equal values that differ, as -0.0 and 0.0.
 
-    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, but for small integers, where
-    they are radix sorts and take a tenth. So they do the work where that is so, or where the result tells.
+    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, except for small integers, for
+    which they are radix sorts and take a tenth. So they are used for these, or if the result depends on it.
     """
     if type(a) is not np.ndarray or a.dtype.kind not in "biuf" or a.dtype == np.float16:
         return stable
@@ -71,9 +71,9 @@ def _wants_stable(a: Native, stable: bool) -> bool:
 
 
 def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
-    """Return the indices that sort an array. NumPy's stable sort takes 6 times as long as its others, so that it sorts
-    few elements, or of one or two bytes, alone. Elements of four bytes are sorted together with their indices; equal
-    ones of eight are put in order in the end.
+    """Return the indices that sort an array. NumPy's stable sort takes 6 times as long as its others, so it is only
+    used for few elements, and for those of one or two bytes. Elements of four bytes are sorted together with their
+    indices; equal elements of eight bytes are put in order in the end.
     """
     if type(a) is not np.ndarray or a.dtype.char not in "fdiIlLqQ" or a.size <= FEW or a.shape[axis] >= 1 << 31:
         return xp.argsort(a, axis=axis, descending=descending, stable=stable)
@@ -84,9 +84,9 @@ def _order(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Nat
 
 
 def _sorted_with(a: Native, axis: int, descending: bool) -> Native:
-    """Return the indices that sort an array of elements of four bytes: sorted as the lower halves of integers."""
+    """Return the indices that sort an array of four-byte elements: they are the lower halves of the sorted integers."""
     if a.dtype.kind == "f":
-        a = np.where(a == a, a + np.float32(0), np.float32(np.nan)).view(np.int32)  # one zero, and one NaN: the last
+        a = np.where(a == a, a + np.float32(0), np.float32(np.nan)).view(np.int32)  # one zero, one NaN: the last
         a = a ^ ((a >> 31) & np.int32(0x7FFFFFFF))  # negative ones in the order of their values
     keys = a.astype(np.int64)
     if a.dtype.kind == "u":
@@ -100,13 +100,13 @@ def _sorted_with(a: Native, axis: int, descending: bool) -> Native:
 
 
 def _in_order(a: Native, order: Native, axis: int) -> Native:
-    """Return indices that sort an array, equal elements in the order that they have there."""
+    """Return the indices that sort an array, with those of equal elements in ascending order."""
     found = np.moveaxis(np.take_along_axis(a, order, axis=axis), axis, 0)
     one, other = found[:-1], found[1:]
-    differ = (one != other) & ((one == one) | (other == other))  # NaNs are alike
+    differ = (one != other) & ((one == one) | (other == other))  # NaNs count as equal
     if differ.all():
         return order
-    alike = np.zeros(found.shape, np.int64)  # the numbers of groups of such, so far apart that indices fit between
+    alike = np.zeros(found.shape, np.int64)  # the group of each, times the length: indices fit between
     np.cumsum(differ, axis=0, out=alike[1:])
     alike *= len(found)
     keys = np.moveaxis(order, axis, 0) + alike

@@ -31,12 +31,12 @@ Axis = int | tuple[int, ...] | None
 
 
 def _mean_of(x: Tensor, params: dict[str, Any]) -> Tensor:
-    """The mean as a sum and a quotient, so that it fuses with what surrounds it."""
+    """The mean as a sum and a quotient, so that it can be fused with other steps."""
     return _quotient(sum(x, axis=params["axis"], keepdims=params["keepdims"]), size_along(x, params["axis"]))
 
 
 def _var_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
-    """The variance as the mean squared distance from the mean; None of complex numbers, and where the divisor is not
+    """The variance as the mean squared distance from the mean; None for complex numbers, and if the divisor is not
     positive.
     """
     divisor = size_along(x, params["axis"]) - params["correction"]
@@ -52,9 +52,9 @@ def _std_of(x: Tensor, params: dict[str, Any]) -> Tensor | None:
 
 
 def _quotient(total: Tensor, divisor: float) -> Tensor:
-    """Divide as NumPy does: in double precision, whose quotient is then rounded to the dtype.
+    """Divide as NumPy does: in double precision, and round the quotient to the dtype.
 
-    Where float32 holds the divisor exactly, its own quotient is the same; of complex numbers it is rounded twice.
+    If float32 holds the divisor exactly, a quotient in float32 is the same, except for complex numbers.
     """
     exact = (type(divisor) is int and divisor <= 1 << 24) or float(np.float32(divisor)) == divisor
     exact = exact and total.dtype != float16
@@ -74,7 +74,7 @@ def size_along(x: Tensor | Like, axes: tuple[int, ...]) -> int:
 
 def spread(g: Tensor, like: Like | Tensor, axis: Axis, keepdims: bool) -> Tensor:
     """Return a value for each element of a reduction's result in a shape that broadcasts against its operand."""
-    if keepdims or not g.shape:  # one number for all of them, or for each
+    if keepdims or not g.shape:  # it broadcasts already
         return g
     axes = as_axes(axis, like.ndim, "grad")
     return g if len(axes) == like.ndim else xt.expand_dims(g, axis=axes)
@@ -86,7 +86,7 @@ def _share_of_mean(g: Tensor, like: Like, axis: Axis, keepdims: bool) -> Tensor:
 
 
 def _chosen(g: Tensor, x: Tensor, y: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """The cotangent at the elements that were chosen, ties sharing it; a NaN was chosen where there is one."""
+    """The cotangent at the elements that were chosen, shared among ties; if there is a NaN, that was chosen."""
     chosen = xt.logical_or(x == spread(y, x, axis, keepdims), x != x)
     ties = xt.sum(astype(chosen, g.dtype), axis=axis, keepdims=True)
     return xt.where(chosen, spread(g, x, axis, keepdims) / ties, 0)
@@ -99,13 +99,13 @@ def _of_variance(g: Tensor, x: Tensor, axis: Axis, correction: float, keepdims: 
 
 
 def _of_deviation(g: Tensor, x: Tensor, y: Tensor, axis: Axis, correction: float, keepdims: bool) -> Tensor:
-    """That of the variance over twice the deviation; 0 where all elements are equal."""
+    """The rule of the variance over twice the deviation; 0 where all elements are equal."""
     zero = y == 0
     return _of_variance(xt.where(zero, 0, g / (2 * xt.where(zero, 1, y))), x, axis, correction, keepdims)
 
 
 def _product_of_others(x: Tensor, axis: Axis, dtype: DType | None) -> Tensor:
-    """The product of all other elements along the axes, zeros among them or not."""
+    """The product of all other elements along the axes, also if some are zero."""
     axes = as_axes(axis, x.ndim, "prod")
     others = tuple(a for a in range(x.ndim) if a not in axes)
     order = (*others, *axes)
@@ -175,7 +175,7 @@ def var(
 
 
 def _summed_after(g: Tensor, like: Like, axis: int | None, include_initial: bool) -> Tensor:
-    """The sum of what stands at an element and after it."""
+    """The sum of the cotangents at an element and after it."""
     along = -1 if axis is None else axis
     g = _without_initial(g, along) if include_initial else g
     return xt.flip(cumulative_sum(xt.flip(g, axis=along), axis=along), axis=along)
@@ -249,8 +249,7 @@ def running_extremes(name: str, x: Tensor, axis: int) -> Tensor:
 class _Running:
     """The device library's running sum or product, or a method of its universal function.
 
-    runs_along: the axis, where machine code may do it (run/running.py), which needs the result's dtype and shape to be
-    the array's.
+    runs_along: the axis if machine code may do it (run/running.py), for results of the array's dtype and shape.
     """
 
     __slots__ = ("_options", "_name", "runs_along")

@@ -1,6 +1,6 @@
 """Sums of products by subscripts, two operands at a time: each step is a product of matrices, or of elements and a sum.
 
-The recorded steps fuse with what surrounds them, and their derivatives are known.
+The recorded steps can be fused with others around them, and their derivatives are known.
 
 Source: numpy.einsum, numpy.einsum_path.
 """
@@ -19,7 +19,7 @@ from ..base.layout import Shape
 from ..plan.costs import EINSUM_MULTIPLIED
 from ..tensor.face import Tensor
 
-# What may stand for an axis, as in string.ascii_letters, whose module takes longer to import than this one.
+# The labels of axes, string.ascii_letters; that module takes longer to import than this one.
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -68,7 +68,7 @@ class Product(NamedTuple):
         return self.output + "".join([one.labels for one in terms])
 
     def _taken(self, labels: str, x: Tensor) -> Term:
-        """Return an operand whose labels differ from each other: diagonals of it, without axes that are stretched."""
+        """Return an operand with distinct labels, by taking diagonals, and without axes that would be broadcast."""
         for label in dict.fromkeys(labels):
             while labels.count(label) > 1:
                 first = labels.index(label)
@@ -90,7 +90,7 @@ class Product(NamedTuple):
         return _of_elements(alone, labels) if found is None else found
 
     def _of_matrices(self, a: Term, b: Term, labels: str) -> Term | None:
-        """Return a product of stacks of matrices, or of two vectors; None where it is none, or elements are as fast."""
+        """Return two terms as a product of stacks of matrices, or of vectors; None if impossible or no faster."""
         terms = [x for x in a.labels if x in b.labels and x not in labels]
         stack = [x for x in labels if x in a.labels and x in b.labels]
         rows, columns = ([x for x in one.labels if x not in stack + terms] for one in (a, b))
@@ -151,7 +151,7 @@ def _product_of(subscripts: str, optimize: Any, *shapes: Shape) -> Product | Non
 
 
 def _path(subscripts: str, optimize: Any, shapes: Sequence[Shape]) -> tuple[tuple[int, ...], ...]:
-    """Return which operands each step takes: as NumPy finds it, or as is asked for."""
+    """Return which operands each step takes: the path that NumPy finds, or the one that was asked for."""
     if len(shapes) < 3:
         return (tuple(range(len(shapes))),)
     like = [np.broadcast_to(np.float64(0), shape) for shape in shapes]
@@ -189,11 +189,11 @@ def _summed(one: Term, stay: str) -> Term:
 
 
 def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    return cast(Tensor, xt.sum(x, axis=axes, dtype=x.dtype))  # integers wrap, as NumPy's do here
+    return cast(Tensor, xt.sum(x, axis=axes, dtype=x.dtype))  # integers wrap, as in NumPy's einsum
 
 
 def _of_elements(terms: Sequence[Term], labels: str) -> Term:
-    """Return the sum, over the labels that do not stay, of products of elements, which these labels are the last of."""
+    """Return the sum of products of elements over all labels that do not stay; these are the last axes of products."""
     every = labels + "".join(dict.fromkeys([x for one in terms for x in one.labels if x not in labels]))
     spread = []
     for own, value in terms:

@@ -1,5 +1,5 @@
-"""Keys with numbers of Python's that later calls of a captured function are told: the views that they select are
-copied, and copied back, at places that each call computes (run/places.py).
+"""Keys with Python numbers that are arguments of a captured function: the views that they select are copied, and copied
+back, at places that each later call computes (run/places.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..tensor.operands import as_tensor
 
 
 def told_key(x: Tensor, key: Any) -> Any:
-    """Return a key with 0-d tensors in place of numbers that calls are told, and windows in place of slices between
-    such numbers; the key itself if no such number becomes an index.
+    """Return a key with 0-d tensors in place of numbers that differ from call to call, and windows in place of slices
+    between such numbers; the key itself if no such number becomes an index.
     """
     arithmetic = getattr(watching(), "arithmetic", None)
     items = key if type(key) is tuple else (key,)
@@ -34,7 +34,7 @@ def _is_told(item: Any) -> bool:
 
 
 def _lengths(shape: tuple[int, ...], items: tuple[Any, ...]) -> list[int | None]:
-    """Return the length of the axis that each item but None selects from; None for an Ellipsis, and behind the last."""
+    """Return for each item but None the length of the axis it selects from; None for an Ellipsis and beyond axes."""
     taken = [one for one in items if one is not None]
     at = next((place for place, one in enumerate(taken) if one is Ellipsis), len(taken))
     rest = len(taken) - at - 1
@@ -50,12 +50,12 @@ def _told(item: Any, length: int | None) -> Any:
 
 
 def _window(item: slice, length: int) -> Any:
-    """Return a slice as one of constant length; as it is where that depends on the number."""
+    """Return a slice between numbers as a window; the slice itself if its length is not constant."""
     start, stop = item.start, item.stop
     if item.step not in (None, 1) or type(start) is not Number or type(stop) is not Number:
         return item
     count = stop - start
-    if not (start >= 0 and stop <= length and count == value_of(count) > 0):  # as later calls ask again
+    if not (start >= 0 and stop <= length and count == value_of(count) > 0):  # later calls check this again
         return item
     return Window(_index(start), value_of(count))
 

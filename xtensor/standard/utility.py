@@ -30,7 +30,7 @@ def any(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 
 def _summed_back(g: Tensor, n: int, axis: int, like: Like) -> Tensor:
-    """The cotangent of n-th differences for what they were taken of: differences again, with zeros around."""
+    """The cotangent of the operand of n-th differences: again differences, of the cotangent with zeros around it."""
     if n == 0:
         return g
     if like.shape[axis] <= n:
@@ -69,7 +69,7 @@ def diff(
 
 
 def _end(end: Tensor, x: Tensor, axis: int, argument: str) -> Tensor:
-    """Return what is put before or after x; one number stands for a slice of them."""
+    """Return the array to put before or after x; a single number is broadcast to a slice."""
     lengths = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
     if end.ndim == 0:
         return xt.broadcast_to(end, lengths)

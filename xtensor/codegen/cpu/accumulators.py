@@ -1,4 +1,4 @@
-"""The accumulators of reductions along a row: what they begin with, what elements and accumulators make together."""
+"""The accumulators of reductions along a row: their initial values, and how elements and accumulators are combined."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .complex import Value, cast
 from .primitives import maximum, minimum
 from .vector import BOOL, LacksError, Vector, bits, from_bits, select
 
-# Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Of floating dtypes
-# there are so many bytes of them, whatever the length of vectors: sums are the same for every processor, and whatever
-# is computed in the same loop.
+# Accumulators of a reduction take turns, so that one addition need not wait for the one before it. Those of floating
+# dtypes have so many bytes together, whatever the length of vectors: sums are the same for every processor, and
+# whatever else is computed in the same loop.
 TURNS, ACCUMULATED = 4, 256
 
 # Reductions to truth values.
@@ -28,7 +28,7 @@ def turns_of(reduction: Reduction, lanes: int) -> int:
 
 
 def identity(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator starts from; raises LacksError for extremes of complex numbers."""
+    """Return the initial value of a reduction's accumulator; raises LacksError for extremes of complex numbers."""
     name, dtype = reduction.op.name, reduction.dtype
     if name in ("max", "min"):
         if dtype.kind == "c":
@@ -44,31 +44,31 @@ def identity(reduction: Reduction) -> Any:
 
 
 def held(reduction: Reduction, widest: int) -> DType:
-    """Return the dtype of a reduction's accumulators in registers, where the widest elements of the program have so
-    many bytes: of truth values integers as wide, which is what comparing such elements gives. (LLVM takes vectors of 64
-    single bits apart, bit by bit, on AVX2: `any` of a million booleans took 950 us that way, and takes 63.)
+    """Return the dtype of a reduction's accumulators in registers. widest: the bytes of the widest elements of the
+    program; truth values accumulate in integers as wide, as comparisons of such elements give. (On AVX2, LLVM splits
+    vectors of 64 single bits bit by bit: `any` of a million booleans took 950 us that way, and takes 63.)
     """
     return np.dtype(f"u{widest}") if reduction.op.name in _TRUTHS else reduction.dtype
 
 
 def start(reduction: Reduction) -> Any:
-    """Return what a reduction's accumulator in registers starts from: of `all`, whether any element is false.
+    """Return the initial value of a reduction's accumulator in registers; for `all` that tells if any element is false.
 
-    (LLVM would have each comparison masked by what is true so far. Where it reads memory itself, that takes Zen 5
-    three times as long, beyond the caches.)
+    (Otherwise LLVM would mask each comparison by those that were true so far. If the comparison reads memory itself,
+    beyond the caches, that takes Zen 5 three times as long.)
     """
     return 0 if reduction.op.name in _TRUTHS else identity(reduction)
 
 
 def term_of(reduction: Reduction, value: Value, dtype: DType) -> Value:
-    """Return what one element contributes to an accumulator in registers, which has some dtype."""
+    """Return the contribution of one element to an accumulator in registers. dtype: the accumulator's."""
     if reduction.op.name in (*_TRUTHS, "count_nonzero"):
         value = cast(value, BOOL)
     return cast(~value if reduction.op.name == "all" else value, dtype)  # type: ignore[operator]
 
 
 def result_of(reduction: Reduction, value: Any) -> Value:
-    """Return what a reduction gives from its accumulator in registers."""
+    """Return the result of a reduction from its accumulator in registers."""
     if reduction.op.name not in _TRUTHS:
         return value  # type: ignore[no-any-return]
     found: Vector = value == 0 if reduction.op.name == "all" else value != 0
@@ -76,7 +76,7 @@ def result_of(reduction: Reduction, value: Any) -> Value:
 
 
 def combine(reduction: Reduction, a: Any, b: Any) -> Any:
-    """Return two accumulators in registers together."""
+    """Return the combination of two accumulators in registers."""
     name = reduction.op.name
     if name in ("sum", "count_nonzero"):
         return a + b
@@ -88,7 +88,7 @@ def combine(reduction: Reduction, a: Any, b: Any) -> Any:
 
 
 def join(reduction: Reduction, a: Any, b: Any) -> Any:
-    """Return two accumulators at the end of a row together, the same in both orders: +0 is larger than -0."""
+    """Return the combination of two accumulators at the end of a row, the same in both orders: +0 is larger than -0."""
     together = combine(reduction, a, b)
     if reduction.dtype.kind == "f" and reduction.op.name in ("max", "min"):
         zeros = bits(a) & bits(b) if reduction.op.name == "max" else bits(a) | bits(b)

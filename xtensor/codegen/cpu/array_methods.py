@@ -1,6 +1,6 @@
-"""Methods of arrays in machine code: what NumPy's arrays have by the same names, called as it is called most.
+"""Methods of arrays in machine code: those of NumPy's arrays, for the most common ways to call them.
 
-They may be given arguments of any number, and by names; what they are not made for goes to their doors with all of it.
+They take any number of arguments, also by name; calls that they do not handle go to their doors with all arguments.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal", "dispa
 
 
 def array_methods(at: Offsets) -> str:
-    """Return the code of these kinds: "fresh" (a new array, where nothing is given), "reduced" (perhaps along an axis),
-    "seen" (a view, where nothing is given), "reshape", "cast" (to what a row's items, a dictionary, have a dtype for),
-    "universal" (NumPy's protocol: a row's items have names of operators for functions).
+    """Return the code of these kinds: "fresh" (a new array, without arguments), "reduced" (perhaps along an axis),
+    "seen" (a view, without arguments), "reshape", "cast" (to a dtype that a row's items, a dictionary, have for the
+    argument), "universal" (NumPy's protocol: a row's items have names of operators for functions).
     """
     fresh, seen = _of_array("fresh", "@quietly", MADE), _of_array("seen", "@call", _AS_VIEW)
     parts = (_given_more(at), fresh, _reduced(), _views(at), seen, _lengths(), _shapes(), _joining(), _reshape())
     return "".join((*parts, _cast(at), _scalar_in(at), _universal()))
 
 
-# The lines that give NumPy's result %r as a view of %x, and go to the door where it is a copy.
+# The lines that return NumPy's result %r as a view of %x, and go to the door if it is a copy.
 _AS_VIEW = f"""\
   %failed = icmp eq ptr %r, null
   br i1 %failed, label %failure, label %made
@@ -36,8 +36,8 @@ copied:
 
 
 def _given_more(at: Offsets) -> str:
-    """Return @past_given: call a method's door with all it was given; @alone: the array of a tensor that is ready and
-    no value, which its door makes values of, where nothing is given.
+    """Return @past_given: calls a method's door with all arguments; @alone: the array of a tensor that is ready, if
+    there are no arguments, and the tensor is no value (of these the door makes values).
     """
     return f"""
 define private i64 @names_in(ptr %names) {{
@@ -95,14 +95,14 @@ no:
 
 
 def _past_given(code: str) -> str:
-    """Return the code of a method whose door takes all that it was given."""
+    """Return the code of a method whose door takes all its arguments."""
     return code.replace(
         "@past(ptr %row, ptr %x, ptr %y)", "@past_given(ptr %row, ptr %x, ptr %y, i64 %count, ptr %names)"
     )
 
 
 def _of_array(name: str, way: str, made: str) -> str:
-    """Return the method that computes something of an array. way: calls the function; made: what becomes of that."""
+    """Return the method that calls a function of an array. way: makes the call; made: the lines for its result."""
     return _past_given(f"""
 define private ptr @{name}(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
@@ -155,8 +155,8 @@ define private ptr @reduced(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 
 
 def _views(at: Offsets) -> str:
-    """Return @begins: whether one array begins in memory where another does; @window: a view, which it takes over, as a
-    tensor.
+    """Return @begins: whether two arrays begin at the same address; @window: a view as a tensor, which takes over the
+    reference to it.
     """
     return f"""
 define private i1 @begins(ptr %r, ptr %a) {{
@@ -177,7 +177,7 @@ drop:
 
 
 def _lengths() -> str:
-    """Return @is_length: whether something is an integer, of at least -1; @is_shape: whether all of a tuple are."""
+    """Return @is_length: whether an object is an integer of at least -1; @is_shape: whether all of a tuple are."""
     return f"""
 define private i1 @is_length(ptr %n) {{
 {given("int", "PyLong_AsLong", "PyErr_Clear")}{sure("integer", "@is(ptr %n, ptr %int)", "asked", "no")}\
@@ -199,8 +199,8 @@ define private i1 @is_shape(ptr %shape) {{
 
 
 def _shapes() -> str:
-    """Return @shape_of: the tuple of lengths that a method was given, apart or as one, a new reference; null for
-    anything else.
+    """Return @shape_of: a new reference to the tuple of lengths that a method was given, one by one or as a tuple; null
+    for other arguments.
     """
     return f"""
 define private ptr @shape_of(ptr %y, i64 %count) {{
@@ -231,7 +231,7 @@ no:
 
 
 def _joining() -> str:
-    """Return @joined: a tuple of so many objects that follow each other."""
+    """Return @joined: a tuple of so many objects, given as consecutive pointers."""
     return f"""
 define private ptr @joined(ptr %y, i64 %count) {{
 {given("PyTuple_New", "PyTuple_SetItem", "Py_IncRef")}\
@@ -256,7 +256,7 @@ no:
 
 
 def _reshape() -> str:
-    """Return the method that gives another shape, of which at most one length is -1: integers, or a tuple of them."""
+    """Return the method that reshapes an array: to integers, or a tuple of them, each of at least -1."""
     return _past_given(f"""
 define private ptr @reshape(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef")}{of_row("function")}\
@@ -293,8 +293,8 @@ look:
 
 
 def _scalar_in(at: Offsets) -> str:
-    """Return @scalar_in: the number of NumPy's that an operand is, or is as an array without axes, a new reference;
-    null for all else.
+    """Return @scalar_in: a new reference to the NumPy scalar that an operand is, or contains as an array without axes;
+    null for other operands.
     """
     return f"""
 define private ptr @item_of(ptr %x) {{
@@ -329,7 +329,7 @@ unknown:
 
 
 def _universal() -> str:
-    """Return the method that NumPy asks what a function of its own makes of a number of its own before a tensor."""
+    """Return the method by which NumPy applies one of its functions to a NumPy scalar and a tensor, in this order."""
     return _past_given(f"""
 define private ptr @universal(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
 {given("Tensor", "converting", "__call__", "PyDict_GetItemWithError", "PyErr_Clear", "Py_DecRef")}\

@@ -1,8 +1,8 @@
-"""Elements at indices as machine code: a gather of them, and a scatter of values to them, of elements of any kind.
+"""Gathers and scatters as machine code, for elements of any kind.
 
-A call is told, in words: where the array `a`, the values `c` and the arrays of indices are, how many indices there are
-along two axes, how many elements along two further ones belong to each, and the bytes from one to the next along each
-of these. All indices are looked at before anything is moved: where one lies outside, nothing is, and that is noted.
+The words of a call: the addresses of the array `a`, of the values `c` and of the arrays of indices; the lengths of two
+axes of indices, and of two further axes of the elements that belong to each index; and the strides in bytes along each
+of these. All indices are checked before anything is moved: if one is out of bounds, nothing is moved, which is noted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from functools import cache
 from .compile import Code, handmade
 from .mailbox import load
 
-# The loops: two over indices, two over the elements of each; what each of `a`, `c` and of an array of indices is told.
+# The loops: two over indices, two over the elements of each.
 OUTER, INNER = ("o0", "o1"), ("i0", "i1")
 _POINTERS = ("a", "c", "failed")
 
 
 def words_of(count: int) -> list[str]:
-    """Return what a call with so many arrays of indices is told, in order.
+    """Return the names of the words of a call with so many arrays of indices, in order.
 
-    Of an array of indices: where it is, the bytes to the next index, the length of the axis that it selects from, and
-    the bytes from one of its elements to the next.
+    For an array of indices: its address, its strides in bytes, the length of the axis that it selects from, and the
+    stride of that axis in bytes.
     """
     names = [*_POINTERS, *[f"n.{loop}" for loop in (*OUTER, *INNER)]]
     names += [f"a.{loop}" for loop in INNER] + [f"c.{loop}" for loop in (*OUTER, *INNER)]
@@ -66,7 +66,7 @@ def _index(k: int, char: str, way: str) -> str:
 
 
 def _checked(k: int, char: str) -> str:
-    """Return the lines that leave where an index lies outside."""
+    """Return the lines that leave the function if an index is out of bounds."""
     own = f"check.x{k}"
     return f"""{_index(k, char, "check")}  %{own}.least = sub i64 0, %x{k}.length
   %{own}.low = icmp slt i64 %{own}, %{own}.least
@@ -78,7 +78,7 @@ def _checked(k: int, char: str) -> str:
 
 
 def _placed(k: int, char: str) -> str:
-    """Return the lines that add the bytes up to what an index selects; one below zero counts from the end."""
+    """Return the lines that add the offset of the element that an index selects; one below zero counts from the end."""
     own, before = f"move.x{k}", f"move.a{k}"
     return f"""{_index(k, char, "move")}  %{own}.below = icmp slt i64 %{own}, 0
   %{own}.back = select i1 %{own}.below, i64 %x{k}.length, i64 0
@@ -89,7 +89,7 @@ def _placed(k: int, char: str) -> str:
 
 
 def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
-    """Return the loops over the elements of the indices that were read, or the only one of each."""
+    """Return the lines that move the elements of the indices that were read: loops, or the only element of each."""
     at = f"""  %at.a0 = mul i64 %move.i0, %a.i0
   %at.a1 = mul i64 %move.i1, %a.i1
   %at.a01 = add i64 %at.a0, %at.a1
@@ -116,8 +116,8 @@ def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
 
 @cache
 def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code:
-    """Return the machine code for elements of a size. indices: the characters of the dtypes of arrays of indices;
-    gathers: whether elements go from `a` to `c`; single: whether there is one for each index.
+    """Return the machine code for elements of a size. indices: the dtype characters of the arrays of indices; gathers:
+    whether elements go from `a` to `c`; single: whether there is one element for each index.
     """
     names = words_of(len(indices))
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])

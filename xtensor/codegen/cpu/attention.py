@@ -1,13 +1,13 @@
-"""Attention in tiles: softmax(scale * Q K^T + mask) V, and its gradients, of which no whole row is ever in memory.
+"""Attention in tiles: softmax(scale * Q K^T + mask) V, and its gradients, without whole rows of scores in memory.
 
-A kernel goes over some rows of the matrix of scores, against tiles of columns. For a few rows at a time it multiplies a
-tile, by the micro-kernel of gemm.py, makes of each row of it what is wanted, and multiplies that again, into sums that
-stay. There are two kernels. Of VALUES, rows are queries: a row becomes powers of e, relative to its largest score so
-far, and when a tile has a larger one, the sums until then shrink. Of COTANGENTS, rows are keys, and columns queries: by
-the logarithms of sums of powers, which are known, scores become weights again, and cotangents of weights those of
-scores. These are also multiplied with keys, by query, into sums that one part of the rows after the other adds to.
+A kernel goes over some rows of the matrix of scores, against tiles of columns. For a few rows at a time it computes a
+tile, by the micro-kernel of gemm.py, transforms each row of it, and multiplies that by another matrix, into sums that
+are kept. There are two kernels. In VALUES, rows are queries: a row becomes powers of e, relative to its largest score
+so far, and when a tile has a larger one, the sums until then are scaled down. In COTANGENTS, rows are keys, and columns
+queries: by the logarithms of sums of powers, which are known, scores become weights again, and cotangents of weights
+those of scores. These are also multiplied by keys, into sums by query, to which the parts of rows add one by one.
 
-Who adds to what, and in which order, depends on shapes alone, and so do the bits. Source: FlashAttention-2 (Dao, 2023),
+The order of all additions depends on shapes alone, and so do the bits. Source: FlashAttention-2 (Dao, 2023),
 arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
 """
 
@@ -28,24 +28,24 @@ from .vector import F32, F64, SCALARS, Vector, Writer, constant, from_bits, mang
 
 VALUES, COTANGENTS = "values", "cotangents"
 
-# What is there of a mask, for each score or one for a whole row: whether it counts, or what is added to it.
+# The kinds of masks, with an element for each score or each row: flags whether scores count, or numbers added to them.
 NO_MASK, FLAGS, ROW_FLAGS, ADDED, ROW_ADDED = "", "flags", "row flags", "added", "row added"
 
 DTYPES: dict[str, DType] = {"f": F32, "d": F64}
 INT32, UINT32, BYTES = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.int8)
 
-# What a kernel is told, in words of 8 bytes. Products that come in have a number each, and so have those that go out.
+# The words of a kernel, of 8 bytes each. Incoming products make tiles, outgoing ones multiply these; both are numbered.
 #
-#   a, a.rows..  rows of the product that comes in, and tables of where they lie, as in gemm.py
+#   a, a.rows..  rows of an incoming product, and tables of their offsets, as in gemm.py
 #   p, depth     panels of its columns, and the terms of a sum
-#   b, b.ks      the matrix that a row is multiplied with, and offsets of its rows
-#   c, width     where the result goes, and its columns; of the last, by query, whole registers, and what is added to
-#   logs         by query, the logarithm of the sum of its powers: VALUES writes it, infinity where it looks nowhere
+#   b, b.ks      the matrix by which a row is multiplied, and offsets of its rows
+#   c, width     the result, and its columns; the last result, by query, has whole registers, and is added to
+#   logs         by query, the logarithm of the sum of its powers: VALUES writes it, infinity if it looks at no key
 #   means        by query, the sum of weights times their cotangents
 #   first, rows  the first of some rows, and their number; columns: of all scores
 #   mask.step    elements of the mask from row to row
 #   causal       whether query i only looks at keys 0 to i
-#   skips        whether what may be looked at by none of some rows is left out: what is not finite times 0 is not 0
+#   skips        whether columns at which no row may look are left out (else 0 times a number that is not finite counts)
 #   scale        a number of the dtype
 POINTERS = (
     *("a0", "a0.rows", "a0.ks", "a0.runs", "p0", "a1", "a1.rows", "a1.ks", "a1.runs", "p1"),
@@ -59,7 +59,7 @@ WORDS = len(POINTERS) + len(NUMBERS)
 
 
 class Pass(NamedTuple):
-    """What a kernel computes. form: of the products that come in. mask: what is there of it."""
+    """What a kernel computes. form: of the incoming products. mask: its kind."""
 
     of: str
     form: Form
@@ -71,16 +71,16 @@ class Pass(NamedTuple):
 
     @property
     def products(self) -> range:
-        """The products that come in: scores, and cotangents of weights. As many go out by row: attention, or the
-        cotangents of values and of keys.
+        """The numbers of incoming products: scores, and cotangents of weights. There are as many outgoing ones by row:
+        attention, or the cotangents of values and of keys.
         """
         return range(1 if self.is_values else 2)
 
     @property
     def columns(self) -> int:
-        """The columns of a tile, of which a row is a packed row of the product that goes out.
+        """The columns of a tile, whose rows are packed rows of the outgoing product.
 
-        Of cotangents, fewer of more rows are kept, and they are whole tiles of rows that are queries.
+        Tiles of cotangents have fewer columns, as more rows are kept, and as many as fill whole tiles of query rows.
         """
         if self.is_values:
             return self.form.deepest
@@ -88,7 +88,7 @@ class Pass(NamedTuple):
         return least * max(self.form.deepest // 3 // least, 1)
 
     def scratch(self, rows: int, widths: Sequence[int]) -> int:
-        """Return the elements of scratch for so many rows, and results by row of so many columns."""
+        """Return the elements of scratch memory for so many rows. widths: the columns of results by row."""
         form, tall = self.form, -(-rows // self.form.height) * self.form.height
         sums = sum(-(-width // form.width) * form.width for width in widths)
         return 3 * form.height * form.leading + tall * (sums + max(form.lanes + 2, form.leading)) + form.lanes
@@ -124,7 +124,7 @@ def _loop(
 ) -> list[str]:
     """Return the lines of a loop with the counter %name, which ends before `stop`.
 
-    carried: of what goes from turn to turn, the name, the type, what it is first, and what it is in the next turn.
+    carried: for each loop-carried value, its name, its type, its initial value, and its value in the next iteration.
     """
     lines = [f"  br label %{name}.enter\n{name}.enter:\n  br label %{name}.turn\n{name}.turn:"]
     for value, kind, first, after in ((f"%{name}", "i64", start, f"%{name}.n"), *carried):
@@ -145,19 +145,19 @@ def _loop(
 class Row:
     """Writes a function of a row of a tile, a register at a time: the columns `lo` to `hi`, as in the driver.
 
-    Of these `low` to `high` may be looked at.
+    Only scores in `low` to `high` of these may count.
     """
 
     def __init__(self, one: Pass, writer: Writer) -> None:
         self.one, self.writer, self.dtype = one, writer, DTYPES[one.form.char]
 
     def written(self) -> list[str]:
-        """Return the lines written until now, and begin anew."""
+        """Return the lines written so far, and start over."""
         lines, self.writer.lines = self.writer.lines, []
         return lines
 
     def scalar(self, text: str) -> str:
-        """Write an instruction whose value is no vector, and return its name."""
+        """Write an instruction with a scalar value, and return the value's name."""
         name = self.writer.fresh()
         self.writer.lines.append(f"{name} = {text}")
         return name
@@ -170,7 +170,7 @@ class Row:
         return writer.emit(f"shufflevector {kind} {first.name}, {kind} poison, {zeros}", dtype)
 
     def load(self, base: str, dtype: DType, index: str = "%j", there: Vector | None = None) -> Vector:
-        """Return a register from an index on, with zeros for what is not there."""
+        """Return a register loaded from an index on; where `there` is false, it has zeros."""
         writer, kind = self.writer, self.writer.type(dtype)
         place = self.scalar(f"getelementptr {SCALARS[dtype]}, ptr {base}, i64 {index}")
         if there is None:
@@ -181,7 +181,7 @@ class Row:
         return writer.emit(f"call {kind} {symbol}({given})", dtype)
 
     def store(self, x: Vector, base: str, index: str = "%j", there: Vector | None = None) -> None:
-        """Write a register from an index on, or what is there of it."""
+        """Store a register from an index on, or only the lanes where `there` is true."""
         place = self.scalar(f"getelementptr {SCALARS[x.dtype]}, ptr {base}, i64 {index}")
         if there is None:
             self.writer.lines.append(f"store {x.type} {x.name}, ptr {place}, align {x.dtype.itemsize}")
@@ -192,7 +192,7 @@ class Row:
         self.writer.lines.append(f"call void {symbol}({given})")
 
     def reduced(self, operation: str, x: Vector, *first: str) -> str:
-        """Return the name of the largest element, or of the sum in order."""
+        """Return the name of the largest element of a register, or of its sum in order. first: the sum's start."""
         scalar = SCALARS[x.dtype]
         symbol = f"@llvm.vector.reduce.{operation}.v{self.writer.lanes}{mangled(scalar)}"
         types, given = [*[scalar for _ in first], x.type], [*[f"{scalar} {one}" for one in first], f"{x.type} {x.name}"]
@@ -200,7 +200,7 @@ class Row:
         return self.scalar(f"call {scalar} {symbol}({', '.join(given)})")
 
     def prepare(self) -> None:
-        """Write what all scores of the row share."""
+        """Write the lines that all scores of the row share."""
         span = self.scalar("sub i64 %high, %low")
         if self.one.mask == ROW_FLAGS:
             seen = self.scalar(f"icmp ne i8 {self.scalar('load i8, ptr %mask')}, 0")
@@ -214,7 +214,7 @@ class Row:
             self.added = self.all(self.scalar(f"load {self.one.form.kind}, ptr %mask"), self.dtype)
 
     def scores(self) -> tuple[Vector, Vector]:
-        """Write what makes scores of products in the columns from %j on; return them, and which may be looked at."""
+        """Write lines that turn products from column %j on into scores; return these, and which of them count."""
         number = self.all(self.scalar("trunc i64 %j to i32"), INT32)
         there = self.inside = from_bits(self.after + number, UINT32) < self.span
         x = self.load("%s", self.dtype) * self.scale
@@ -226,9 +226,9 @@ class Row:
 
 
 def _powers(one: Pass, writer: Writer) -> Iterator[str]:
-    """Yield the function that makes powers of e of a row of products, relative to its largest score so far.
+    """Yield the function that turns a row of products into powers of e, relative to its largest score so far.
 
-    It shrinks the sums of earlier tiles, and adds to those of powers, which stay apart in lanes.
+    It scales down the sums of earlier tiles, and adds to the sums of powers, one for each lane.
     """
     row, kind = Row(one, writer), one.form.kind
     largest, total = (Vector(writer, name, row.dtype) for name in ("%largest", "%total"))
@@ -255,7 +255,7 @@ def _powers(one: Pass, writer: Writer) -> Iterator[str]:
 
 
 def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vector]]:
-    """Yield what shrinks the sums of a row; return what is subtracted of its scores, and its total, shrunk."""
+    """Yield lines that scale down the sums of a row; return the number subtracted from its scores, and its total."""
     kind = row.one.form.kind
     old = row.scalar(f"load {kind}, ptr %most")
     most = row.reduced("fmax", largest)
@@ -275,7 +275,7 @@ def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vec
 
 
 def _logarithms(one: Pass, writer: Writer) -> Iterator[str]:
-    """Yield the function that makes of totals what sums are divided by, and the logarithms of sums of powers."""
+    """Yield the function that computes from totals the divisors of sums, and the logarithms of sums of powers."""
     row, kind = Row(one, writer), one.form.kind
     yield "define internal void @logarithms(ptr %totals, ptr %most, ptr %wholes, ptr %logs, i64 %rows) {\nentry:"
     place = row.scalar(f"mul i64 %i, {writer.lanes}")
@@ -297,8 +297,8 @@ def _logarithms(one: Pass, writer: Writer) -> Iterator[str]:
 
 
 def _cotangents(one: Pass, writer: Writer) -> Iterator[str]:
-    """Yield the function that makes weights of a row of products (`s`), and of those of values with cotangents (`d`)
-    the cotangents of scores, times the scale.
+    """Yield the function that turns a row of products (`s`) into weights, and the products of values with cotangents
+    (`d`) into the cotangents of scores, times the scale.
     """
     row, kind = Row(one, writer), one.form.kind
     yield (
@@ -352,7 +352,7 @@ def _driver(one: Pass) -> Iterator[str]:
 
 
 def _rooms(one: Pass) -> Iterator[str]:
-    """Yield the lines that lay out the scratch, and set what is added to to zero."""
+    """Yield the lines that lay out the scratch memory, and set its sums to zero."""
     form = one.form
     kind, height, tile = form.kind, form.height, form.height * form.leading
     for place, name in enumerate(("s", "a0.packed", "a1.packed", "sums0")):
@@ -387,9 +387,9 @@ def _rooms(one: Pass) -> Iterator[str]:
 
 
 def _range(one: Pass) -> list[str]:
-    """Return the lines that find the columns `lo` to `hi` of a tile that some rows need, by whole panels from `lo`.
+    """Return the lines that compute the columns `lo` to `hi` of a tile that some rows need, by whole panels from `lo`.
 
-    Where rows are keys, there is none of the first queries that look at one of them whose tile begins before.
+    If rows are keys, columns before `lo` are queries in whose micro-kernel tile none looks at one of these keys.
     """
     height = one.form.height
     if one.is_values:
@@ -407,7 +407,7 @@ def _range(one: Pass) -> list[str]:
 
 
 def _coming(one: Pass, x: int) -> list[str]:
-    """Return the lines that multiply some rows with panels of a tile, into `s` or `d`; a long sum block by block."""
+    """Return the lines that multiply some rows by panels of a tile, into `s` or `d`; a long sum block by block."""
     form = one.form
     kind = form.kind
     panel = [
@@ -432,7 +432,7 @@ def _coming(one: Pass, x: int) -> list[str]:
 
 
 def _row(one: Pass) -> list[str]:
-    """Return the lines that call the function of a row: which columns it may look at, and where its own is."""
+    """Return the lines that call the function of a row, with the columns that may count, and the row's addresses."""
     kind = one.form.kind
     lines = [
         f"  %r.i = add i64 %i, %r\n  %r.g = add i64 %g, %r\n  %r.t = mul i64 %r, {one.form.leading}",
@@ -472,7 +472,7 @@ def _row(one: Pass) -> list[str]:
 
 
 def _going(one: Pass, y: int) -> list[str]:
-    """Return the lines that multiply what rows of `s` or `d` have become with a matrix, and add it to the sums."""
+    """Return the lines that multiply the transformed rows of `s` or `d` by a matrix, and add that to the sums."""
     form = one.form
     kind = form.kind
     panel = [
@@ -491,9 +491,9 @@ def _going(one: Pass, y: int) -> list[str]:
 
 
 def _by_query(one: Pass) -> list[str]:
-    """Return the lines that multiply the cotangents of a tile with keys, by query, and add that to sums of all rows.
+    """Return the lines that multiply the cotangents of a tile by keys, by query, and add that to sums over all rows.
 
-    Of what is skipped there is nothing in memory, so keys after the last query are left out.
+    Cotangents that were skipped are not in memory, so keys after the last query are left out.
     """
     form = one.form
     kind = form.kind
@@ -517,7 +517,7 @@ def _by_query(one: Pass) -> list[str]:
 
 
 def _result(one: Pass, y: int) -> list[str]:
-    """Return the lines that write the sums; VALUES divides them by those of powers."""
+    """Return the lines that write the sums; in VALUES they are divided by the sums of powers."""
     form = one.form
     kind, vector, suffix = form.kind, f"<{form.lanes} x {form.kind}>", f"v{form.lanes}f{8 * form.itemsize}"
     name = f"e{y}"

@@ -1,9 +1,9 @@
 """Calls of the BLAS as machine code, so that the driver runs products between kernels without Python.
 
-A call is told, in words: the function's address, its integers, and where its operands and its result are. The kinds of
-calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of matrices,
-`syrk` of a matrix and itself transposed, which computes one triangle; the other one is a copy of it, as NumPy makes it.
-What NumPy computes by a loop of its own is `sum`: the same loop over one sum of products of real numbers.
+The words of a call: the function's address, its integers, and the addresses of its operands and its result. The kinds
+of calls and their integers are those of CBLAS: `dot` of two vectors, `gemv` of a matrix and a vector, `gemm` of
+matrices, `syrk` of a matrix and itself transposed, which computes one triangle; the other triangle is a copy of it, as
+in NumPy. `sum` is one sum of products of real numbers by the same loop as NumPy's own, without the BLAS.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from functools import cache
 from .compile import Code, handmade
 from .mailbox import load
 
-# The numbers that there are calls for, and how LLVM calls them; complex ones lie in two.
+# The numbers for which there are calls, and their types in LLVM; a complex number is two real ones.
 TYPES = {"f": "float", "d": "double"}
 NUMBERS = TYPES | {"F": "[2 x float]", "D": "[2 x double]"}
 
 # CBLAS's words for how matrices lie, whether they are transposed, and for the triangle above the diagonal.
 ROWS, COLUMNS, PLAIN, TURNED, UPPER = 101, 102, 111, 112, 121
 
-# What each call takes: names of integers and of the operands a and b; {0} and {1} are the factors of the product and of
-# what the result holds before.
+# The arguments of each call: names of integers and of pointers; {1} and {0} are the numbers one and zero, the factors
+# of the product and of the result's old values.
 _TAKES = {
     "sum": ("n", "a", "a.step", "b", "b.step"),
     "dot": ("n", "a", "a.step", "b", "b.step"),
@@ -37,7 +37,7 @@ POINTERS = ("a", "b", "c")
 
 
 def words_of(kind: str) -> list[str]:
-    """Return what a call of a kind is told, in order, after the function."""
+    """Return the names of the words of a call of a kind, in order, after the function's address."""
     names = [name for name in _TAKES[kind] if not name.startswith("{")]
     return names if "c" in names else [*names, "c"]
 
@@ -65,7 +65,7 @@ done:
 """
 
 
-# Row after row, what is left of the diagonal is that above it.
+# Row after row, the elements left of the diagonal are copied from above it.
 _MIRRORED = """  br label %row
 row:
   %i = phi i64 [1, %entry], [%i.n, %row.done]
@@ -98,7 +98,7 @@ def call_of(kind: str, char: str) -> Code:
     lines = [load(name, "%words", place, _type(name)) for place, name in enumerate(("function", *names))]
     complex_one, head = char not in TYPES, ""
     factors = [f"{number} {value}" for value in ("0.0", "1.0")]
-    if complex_one:  # whose factors are told by their places
+    if complex_one:  # complex factors are passed by their addresses
         real = TYPES[char.lower()]
         constants = [f"@f{one} = private constant {number} [{real} {one}.0, {real} 0.0]\n" for one in (0, 1)]
         factors, head = ["ptr @f0", "ptr @f1"], "".join(constants)

@@ -1,8 +1,8 @@
-"""A call of Python as machine code: NumPy's arrays are made of memory, and a function is called with them.
+"""A call of Python as machine code: NumPy arrays are made over given memory, and a function is called with them.
 
-A call is told, in words (NAMES): the function; where a failure is noted; how many arrays there are; and where
-functions and objects of Python's and NumPy's are. Then follows what each array is to have (ARRAY). The caller holds
-Python's lock. What the function raises is left to who has called machine code.
+The words of a call (NAMES): the function; the address where a failure is noted; the number of arrays; the addresses of
+functions and objects of Python's and NumPy's. Then follow the words of each array (ARRAY). The caller holds Python's
+lock. An exception that the function raises is left to the caller of the machine code.
 
 Source: NumPy's C API (PyArray_NewFromDescr), Python's (Call Protocol).
 """
@@ -19,7 +19,7 @@ from .mailbox import load
 FUNCTIONS = ("PyArray_NewFromDescr", "PyObject_Vectorcall", "Py_IncRef", "Py_DecRef")
 NAMES = ("function", "failed", "count", *FUNCTIONS, "ndarray", "true")
 
-# Of an array: its dtype, the number of its axes, where their lengths and then their strides are, and its first element.
+# The words of an array: its dtype, its number of axes, the address of their lengths and then strides, and its memory.
 ARRAY = ("dtype", "axes", "lengths", "memory")
 
 

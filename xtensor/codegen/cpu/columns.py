@@ -1,8 +1,8 @@
 """Column programs as LLVM IR: a function for each step, and one that takes strips of columns through all of them.
 
-A step goes over some rows of a strip. The slots: how many strips there are, the columns of a strip and of the last one,
-the rows, the rows of a block and of a piece; for each memory where the first strip's first row begins, and the bytes
-from row to row; the scalars of the steps in turn.
+A step goes over some rows of a strip. The slots: the number of strips, the columns of a strip and of the last one, the
+rows, the rows of a block and of a piece; for each memory the address of the first strip's first row, and the bytes
+from row to row; then the scalars of the steps.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .moves import PACKED, SAME, Form, memory_type, slots_of
 # all rows.
 BEFORE, BLOCK, PIECE, AFTER = range(4)
 
-# The rows a step goes over: one; those of the block, some at once; those left when all are taken so, one by one.
+# The rows a step goes over: one; those of the block, in groups; those left over by groups, one by one.
 ONE, GROUPS, REST = "one", "groups", "rest"
 
-# By how many rows what is fetched is ahead where arrays come from memory.
+# How many rows ahead inputs are prefetched if arrays come from main memory.
 AHEAD_ROWS = 32
 
 # The slots before those of memories.
@@ -30,8 +30,8 @@ COUNTS = ("strips", "width", "width.last", "rows", "block", "piece")
 
 
 class Cells(NamedTuple):
-    """What a step reads or writes of a row: memory by its number (-1: none), rows further on, and whether other rows
-    and other columns are other elements.
+    """The cells of a row that a step reads or writes: the number of their memory (-1: none), how many rows further on
+    they are, and whether the address depends on the row and on the column.
     """
 
     memory: int
@@ -43,9 +43,9 @@ class Cells(NamedTuple):
 class ColumnStep(NamedTuple):
     """A program over rows of a strip.
 
-    cells: of its inputs and outputs. when, rows: see above; group: how many rows are taken at once. lag: by how many
-    strips it is behind. streams: whether outputs bypass the caches. roomy: as a Form says. starts: whether its one
-    input is a number, given as its scalar.
+    cells: of its inputs and outputs. when, rows: see above; group: how many rows are taken at once. lag: how many
+    strips it is behind the first step. streams: whether outputs bypass the caches. roomy: as in a Form. starts: whether
+    its one input is a number, given as its scalar.
     """
 
     program: Program
@@ -60,18 +60,18 @@ class ColumnStep(NamedTuple):
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """The types of the numbers it is given."""
+        """The types of its scalars."""
         given = self.program.inputs if self.starts else self.program.scalars
         return tuple([memory_type(dtype) for dtype in given])
 
     @property
     def stride(self) -> int:
-        """The rows from where it is to where it goes on."""
+        """The rows from one of its iterations to the next."""
         return self.group if self.rows == GROUPS else 1
 
 
 class ColumnForm(NamedTuple):
-    """What code depends on. memories: how many there are. far: whether arrays come from memory, and are fetched."""
+    """The facts that code depends on. memories: their number. far: whether arrays are prefetched from main memory."""
 
     steps: tuple[ColumnStep, ...]
     memories: int
@@ -92,8 +92,8 @@ def source(form: ColumnForm, *, contract: bool = False) -> str:
 
 
 class _Function:
-    """The function of one step. It takes the columns of the strip, how many rows (or groups of them) there are, of each
-    operand its address and the bytes from row to row, whether rows go on before and after, and the scalars.
+    """The function of one step. It takes the number of columns of the strip and of rows (or groups of them), whether
+    there are strips before and after, for each operand its address and the bytes from row to row, and the scalars.
     """
 
     def __init__(self, place: int, step: ColumnStep, form: ColumnForm, contract: bool) -> None:
@@ -114,7 +114,7 @@ class _Function:
             self.loop.goes_on = ("%before", "%after")
 
     def parameters(self) -> list[str]:
-        """Return the types and names of what it takes."""
+        """Return the types and names of its parameters."""
         found = ["i64 %n", "i64 %rows", "i64 %before", "i64 %after"]
         for at in range(len(self.step.cells)):
             found += [f"ptr %p{at}", *([f"i64 %p{at}.by"] if at in self.moving else [])]
@@ -140,7 +140,7 @@ class _Function:
     # ---- its call
 
     def call(self, name: str) -> list[str]:
-        """Return the lines that call it where its strip and some rows are there, in blocks of a name and {name}.on."""
+        """Return the lines that call it if its strip and some rows exist, in blocks called `name` and `name`.on."""
         step, lag = self.step, self.step.lag
         given = [f"i64 %width.{lag}", f"i64 %{name}.rows", f"i64 %before.{lag}", f"i64 %after.{lag}"]
         lines = [*self._count(name), f"br i1 %{name}.runs, label %{name}, label %{name}.on", f"{name}:"]
@@ -154,7 +154,7 @@ class _Function:
         return [*lines, f"call void @step{self.place}({', '.join(given)})", f"br label %{name}.on", f"{name}.on:"]
 
     def _count(self, name: str) -> list[str]:
-        """Return the lines that find out at which row it begins, how many it goes over, and whether it does."""
+        """Return the lines that compute its first row, its number of rows, and whether it runs."""
         rows = f"%{name}.rows"
         lines = {
             ONE: [f"{rows} = add i64 1, 0", f"%{name}.first = add i64 0, 0"],
@@ -165,7 +165,7 @@ class _Function:
         return [*lines, f"%{name}.runs = and i1 %{name}.any, %inside.{self.step.lag}"]
 
     def _address(self, one: str, at: int, cells: Cells) -> list[str]:
-        """Return the lines that find out where an operand begins."""
+        """Return the lines that compute the address of an operand."""
         if cells.memory < 0:
             return []
         name, lines = one.replace(".p", ".at"), []
@@ -232,7 +232,7 @@ def _driver(form: ColumnForm, functions: Sequence[_Function]) -> str:
         "%t.more = icmp ult i64 %t.next, %steps",
         "br i1 %t.more, label %step, label %end",
         "end:",
-        "fence seq_cst",  # what went past the caches is there
+        "fence seq_cst",  # stores that bypassed the caches are visible now
     ]
     return "\n".join(["define void @kernel(ptr %slots) {", *lines, "ret void", "}"])
 
@@ -254,7 +254,7 @@ def _entry(form: ColumnForm) -> list[str]:
 
 
 def _strip(lag: int) -> list[str]:
-    """Return the lines that find out which strip those are at who are so many behind, and what there is of it."""
+    """Return the lines that compute the strip of steps with some lag, whether it exists, and its columns."""
     return [
         f"%strip.{lag} = sub i64 %t, {lag}",
         f"%inside.{lag} = icmp ult i64 %strip.{lag}, %strips",

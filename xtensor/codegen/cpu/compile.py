@@ -1,7 +1,7 @@
 """Machine code: LLVM IR compiled for this machine by llvmlite, kept in memory and on disk.
 
-Code is first made cheaply, and made well in the background once it has proved hot. Compiled objects are kept in a
-folder of the user's, named by a hash of everything they depend on and sealed by a hash of their content.
+Code is first compiled cheaply, and compiled well in the background once it has proved hot. Compiled objects are kept in
+a folder of the user's, named by a hash of everything they depend on and sealed by a hash of their content.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOT_CALLS, HOT_SECONDS = 12, 0.01
 # Compiled kernels held in memory; the oldest go first.
 CODES = 1024
 
-# Held while LLVM works: a fork in between would leave the child with LLVM's own locks shut.
+# Held while LLVM works: a fork meanwhile would leave the child with LLVM's own locks held.
 _compiling = fork_waiting_lock()
 
 
@@ -45,7 +45,7 @@ class CompileError(LacksError):
 
 
 class Host(NamedTuple):
-    """The machine code is made for. vector_bytes: of one register; streams: whether stores can bypass the caches."""
+    """The target of compilation. vector_bytes: of one register; streams: whether stores can bypass the caches."""
 
     triple: str
     cpu: str
@@ -57,19 +57,19 @@ class Host(NamedTuple):
 
 @cache
 def host() -> Host | None:
-    """Return this machine, or None where there is no llvmlite or no fused multiply-add."""
+    """Return this machine, or None if there is no llvmlite or no fused multiply-add."""
     return aside(_find_host)
 
 
 def the_host() -> Host:
-    """Return this machine, where generated code is about to be made for it."""
+    """Return this machine, for code that is only reached if there is one to compile for."""
     machine = host()
     assert machine is not None
     return machine
 
 
 def _find_host() -> Host | None:
-    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock shut
+    with _compiling:  # a fork while llvmlite is imported would leave the child with the import's lock held
         return _described_host()
 
 
@@ -79,7 +79,7 @@ def _described_host() -> Host | None:
 
         features = llvm.get_host_cpu_features()
         triple = llvm.get_process_triple()
-    except (ImportError, OSError):  # it is not there, or its library cannot be loaded
+    except (ImportError, OSError):  # llvmlite is missing, or its library cannot be loaded
         return None
     x86 = triple.startswith("x86_64")
     if x86 and not (features.get("fma") and features.get("avx2")):
@@ -93,16 +93,16 @@ def _described_host() -> Host | None:
 
 
 class Code:
-    """One kernel's machine code. `call(slots)` runs it; it is exchanged for better code when that is ready.
+    """One kernel's machine code. `call(slots)` runs it; it is replaced by better code when that is ready.
 
-    write: returns the text of the better code. entry: where other machine code finds the address of this one.
+    write: returns the text of the better code. entry: the address of a word in memory that holds this code's address.
     """
 
     __slots__ = ("_entry", "_write", "address", "cache_dir", "call", "calls", "entry", "level", "library", "seconds")
 
     def __init__(self, write: Callable[[], str]) -> None:
         self._write = write
-        self.cache_dir = settings().cache_dir  # better code goes where this code goes
+        self.cache_dir = settings().cache_dir  # better code goes to the same folder
         self.calls = 0
         self.seconds = 0.0
         self.level = CHEAP
@@ -113,12 +113,12 @@ class Code:
         self.entry = ctypes.addressof(self._entry)
 
     def enter(self, address: int) -> None:
-        """Exchange the machine code."""
+        """Replace the machine code by that at an address."""
         self.address = self._entry.value = address
 
     @property
     def text(self) -> str:
-        """What is compiled well: LLVM IR."""
+        """The LLVM IR that is compiled well."""
         return self._write()
 
     def used(self, seconds: float) -> None:
@@ -131,7 +131,7 @@ class Code:
 
 
 def improve(code: Code) -> None:
-    """Compile code well now, which will be called often at once; where that fails the cheap code does the same."""
+    """Compile code well now, as it will be called often soon; if that fails, the cheap code does the same."""
     code.level = GOOD
     with suppress(RuntimeError, MemoryError):
         aside(partial(_compile_well, code, counts), _save_all)
@@ -143,7 +143,7 @@ def _no_code(slots: bytes) -> None:
 
 
 class Counts:
-    """What the cache of kernels has done since the start; read by `xt.cache_info()`.
+    """Statistics of the cache of kernels since the start; read by `xt.cache_info()`.
 
     compiled: kernels made by LLVM; improved: those made again with more care; loaded: those found on disk;
     hits: kernels asked for that were in memory; seconds: spent compiling in the foreground.
@@ -159,10 +159,10 @@ _codes: dict[Hashable, Code] = {}
 
 
 def code_of(key: Hashable, write: Callable[[], str], write_briefly: Callable[[], str] | None = None) -> Code:
-    """Return the machine code under a key, made if need be of the text that is written then.
+    """Return the machine code under a key; if there is none yet, it is compiled from the text that `write` returns.
 
-    write_briefly: where another text computes the same and is compiled faster, what returns that; it is compiled
-    first. Raises LacksError where the text cannot be written, as generated code lacks a step.
+    write_briefly: returns another text that computes the same and compiles faster, if there is one; it is compiled
+    first. Raises LacksError if the text cannot be written, as generated code lacks a step.
     """
     found = _codes.get(key)
     if found is not None:
@@ -177,7 +177,7 @@ def code_of(key: Hashable, write: Callable[[], str], write_briefly: Callable[[],
 
 
 def _compile(key: Hashable, code: Code, text: str) -> None:
-    """Make machine code of a text and remember it under a key."""
+    """Compile a text and remember the machine code under a key."""
     with _compiling:
         try:
             _make(code, text, CHEAP)
@@ -187,9 +187,9 @@ def _compile(key: Hashable, code: Code, text: str) -> None:
         _codes[key] = code
 
 
-@lru_cache(512)  # products have ends of any kind: who runs code holds it
+@lru_cache(512)  # products with following steps have many kernels: callers hold the code that they run
 def handmade(text: str) -> Code:
-    """Return the machine code of a function `kernel` that is written out; it is not among the kernels counted."""
+    """Return the machine code of a text with a function `kernel`; it is not among the kernels that are counted."""
     machine = host()
     slow = machine is not None and machine.streams and machine.vector_bytes < 64
     own = branched(text) if slow else text
@@ -199,7 +199,7 @@ def handmade(text: str) -> Code:
 
 
 def kept_for_ever(code: Code) -> tuple[Any, ...]:
-    """Return all that code which was written out needs to run, for who keeps it longer than this module has names."""
+    """Return all objects that handmade code needs to run, for callers that keep it even when this module is gone."""
     return code, _linkers[True]
 
 
@@ -253,22 +253,22 @@ def _new_machine(level: int) -> Any:
 _target_machine = cache(_new_machine)
 
 
-# What lays machine code out in memory, and how many kernels it has; apart, of kernels that come and go and of code that
-# stays. It gives nothing back of a kernel that is dropped, some 20 kB, before it goes itself, with the last of its
-# kernels: so each has few. One takes 2 ms and 140 kB.
+# The linkers of machine code, with their numbers of kernels: one for kernels that come and go, one for code that stays.
+# A linker frees the memory of a dropped kernel, some 20 kB, only when it is freed itself, with the last of its kernels:
+# so each has few. A linker takes 2 ms and 140 kB.
 _linkers: dict[bool, tuple[Any, int]] = {}
 LINKED = 32
 
 
 def _linker(stays: bool) -> tuple[Any, int]:
-    """Return JITLink, which keeps a kernel and its constants together, and how many kernels it has.
+    """Return a linker, with its number of kernels. It uses JITLink, which keeps a kernel and its constants together.
 
-    LLVM's older way asks for their memory apart, and ends the process where gigabytes of arrays lie between them.
+    LLVM's older linker allocates them separately, and ends the process if gigabytes of arrays lie between them.
     """
     import llvmlite.binding as llvm
 
     linker, count = _linkers.get(stays, (None, LINKED))
-    if count == LINKED:  # the machine then belongs to it
+    if count == LINKED:  # a new machine, as the linker takes ownership of it
         linker, count = llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True), 0
     _linkers[stays] = linker, count + 1
     return linker, count
@@ -278,7 +278,7 @@ def _object_of(text: str, level: int) -> bytes:
     import llvmlite.binding as llvm
 
     machine = _target_machine(level)
-    # A context of its own: in the global one each text leaves its constants and types, some 5 kB, for ever.
+    # A context of its own: in the global one each text would leave its constants and types, some 5 kB, for ever.
     module = llvm.parse_assembly(text, context=llvm.create_context())
     module.verify()  # a wrong module is an error here and a crash later
     compiled: bytes = machine.emit_object(module)
@@ -290,7 +290,7 @@ def _link(code: Code, compiled: bytes, level: int, stays: bool) -> None:
 
     linker, count = _linker(stays)
     builder = llvm.JITLibraryBuilder().add_object_img(compiled).export_symbol("kernel")
-    library = builder.link(linker, f"kernel{count}")  # a name of its own: LLVM never lets go of one
+    library = builder.link(linker, f"kernel{count}")  # a unique name: LLVM never frees one for reuse
     code.enter(library["kernel"])
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
     code.library = (code.library, library)  # another thread may still be inside the old code
@@ -321,7 +321,7 @@ class _Improver:
             self.waiting.append(code)
             if self.running:
                 return
-            with suppress(RuntimeError):  # no thread is to be had: the cheap code does the same
+            with suppress(RuntimeError):  # no thread can be started: the cheap code does the same
                 threading.Thread(target=self._work, name="xtensor-compile", daemon=True).start()
                 self.running = True
 
@@ -342,7 +342,7 @@ class _Improver:
             _save_all()
 
     def _close(self) -> None:
-        """At exit, begin nothing more and wait for what is being compiled: LLVM must not be unloaded under it."""
+        """At exit, start nothing more and wait for the running compilation: LLVM must not be unloaded under it."""
         with self.lock:
             self.closed = True
             self.waiting.clear()
@@ -351,7 +351,7 @@ class _Improver:
         _save_all()
 
     def wait(self) -> None:
-        """Wait until nothing is waiting; for benchmarks and tests."""
+        """Wait until all code has been compiled; for benchmarks and tests."""
         while self.running:
             threading.Event().wait(0.001)
 
@@ -362,13 +362,13 @@ wait_for_better_code = _improver.wait
 
 # ---- the disk
 
-# What is to be saved: names, machine code, and folders. The code is in use by then: nobody waits for the disk.
+# Objects to be saved: names, machine code, and folders. The code is already in use: nobody waits for the disk.
 _unsaved: list[tuple[str, bytes, str | None]] = []
 _saving = fork_waiting_lock()
 
 
 def _save_all() -> None:
-    """Save what was compiled, and wait for another thread that does so."""
+    """Save all compiled code, after waiting for another thread that does so."""
     with _saving, suppress(MemoryError):
         while _unsaved:
             _disk.save(*_unsaved.pop())

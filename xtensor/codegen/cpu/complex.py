@@ -20,7 +20,7 @@ from .vector import SCALARS, LacksError, Number, Vector, Writer, absolute, copys
 
 
 class Complex:
-    """A complex number in every lane; a Python number beside it has no imaginary part."""
+    """A complex number in every lane; a Python number as other operand has no imaginary part."""
 
     __slots__ = ("dtype", "imag", "real")
 
@@ -28,7 +28,7 @@ class Complex:
         self.real, self.imag, self.dtype = real, imag, dtype
 
     def of(self, real: Vector, imag: Vector) -> Complex:
-        """Return other parts of this dtype."""
+        """Return a complex number of the same dtype with other parts."""
         return Complex(real, imag, self.dtype)
 
     def __add__(self, other: Complex) -> Complex:
@@ -49,17 +49,17 @@ Value: TypeAlias = Vector | Complex
 
 
 def parts_of(value: Value) -> tuple[Vector, ...]:
-    """Return the vectors that a value is made of."""
+    """Return the vectors that make up a value."""
     return (value.real, value.imag) if isinstance(value, Complex) else (value,)
 
 
 def count_of(dtype: DType) -> int:
-    """Return how many numbers an element is."""
+    """Return of how many real numbers an element consists."""
     return 2 if dtype.kind == "c" else 1
 
 
 def named(writer: Writer, name: str, dtype: DType) -> Value:
-    """Return the value whose vectors have a name, with .re and .im behind it where there are two."""
+    """Return the value whose vector has a name; if it has two vectors, .re and .im are appended to their names."""
     if dtype.kind != "c":
         return Vector(writer, name, dtype)
     part = real_of(dtype)
@@ -92,7 +92,7 @@ def cast(value: Value, dtype: DType) -> Value:
 
 
 def taken_apart(writer: Writer, name: str, dtype: DType) -> Complex:
-    """Return the complex numbers in a vector as memory has it, part after part."""
+    """Return the complex numbers in a vector in which real and imaginary parts alternate, as in memory."""
     part, lanes = real_of(dtype), writer.lanes
     kind = f"<{2 * lanes} x {SCALARS[part]}>"
 
@@ -104,7 +104,7 @@ def taken_apart(writer: Writer, name: str, dtype: DType) -> Complex:
 
 
 def put_together(value: Complex) -> str:
-    """Write a vector as memory has it, part after part, and return its name."""
+    """Write a vector in which real and imaginary parts alternate, as in memory, and return its name."""
     real, imag = value.real, value.imag
     lanes = real.writer.lanes
     order = ", ".join(f"i32 {lane + part}" for lane in range(lanes) for part in (0, lanes))
@@ -113,7 +113,7 @@ def put_together(value: Complex) -> str:
 
 
 def twice(name: str, vector: str, kind: str, lanes: int) -> str:
-    """Return the line that makes a vector in which every lane of another is there twice, side by side."""
+    """Return the line that makes a vector in which every lane of another is repeated, side by side."""
     order = ", ".join(f"i32 {lane}, i32 {lane}" for lane in range(lanes))
     return f"{name} = shufflevector {kind} {vector}, {kind} poison, <{2 * lanes} x i32> <{order}>"
 
@@ -122,7 +122,7 @@ def twice(name: str, vector: str, kind: str, lanes: int) -> str:
 
 
 def magnitude(a: Complex) -> Vector:
-    """The square root of the sum of squares, within an ulp: of numbers moved to where no square leaves the range."""
+    """The square root of the sum of squares, within an ulp: numbers are scaled so that no square leaves the range."""
     x, y = absolute(a.real), absolute(a.imag)
     swap = x < y
     large, small = select(swap, y, x), select(swap, x, y)
@@ -135,8 +135,8 @@ def magnitude(a: Complex) -> Vector:
     return select((x == np.inf) | (y == np.inf), np.inf, root)
 
 
-# Of numbers below the first or above the second, the squares may leave the range; the powers of two that these are
-# multiplied by.
+# The squares of numbers below the first or above the second may leave the range; the third and the fourth are the
+# powers of two by which these are multiplied.
 _MOVES = {
     FLOAT32: (2.0**-40, 2.0**60, 2.0**100, 2.0**-80),
     FLOAT64: (2.0**-450, 2.0**500, 2.0**600, 2.0**-600),
@@ -144,7 +144,7 @@ _MOVES = {
 
 
 def sign(a: Complex) -> Complex:
-    """A number over its magnitude; of an infinite one the infinite part is 1 or -1, the other 0; NaN where both are."""
+    """A number over its magnitude; if one part is infinite, it becomes 1 or -1, and the other 0; NaN if both are."""
     size = magnitude(a)
     both = (absolute(a.real) == np.inf) & (absolute(a.imag) == np.inf)
 
@@ -170,7 +170,7 @@ def divide(a: Complex, b: Complex) -> Complex:
 
 
 def _smith(b: Complex, wide: Vector) -> tuple[Vector, Vector]:
-    """Return the smaller part of a number over the larger, and the larger with the product of that and the smaller."""
+    """Return the ratio of the smaller part of a number to the larger, and the larger part plus smaller times ratio."""
     large, small = select(wide, b.real, b.imag), select(wide, b.imag, b.real)
     ratio = small / large
     return ratio, large + small * ratio
@@ -183,17 +183,17 @@ def reciprocal(a: Complex) -> Complex:
     return a.of(select(wide, 1.0, ratio) / size, select(wide, -ratio, -1.0) / size)
 
 
-# ---- functions: each part is made of real functions, and what is infinite or zero is C's (ISO C, annex G)
+# ---- functions: each part is made of real functions; infinite and zero results are those of ISO C, annex G
 
 _exp, _log, _log1p, _atan2 = (vecmath.FUNCTIONS[name] for name in ("exp", "log", "log1p", "atan2"))
 _sin, _cos, _sinh, _cosh = (vecmath.FUNCTIONS[name] for name in ("sin", "cos", "sinh", "cosh"))
 
-# A real part from which e to its power is computed as two factors: together they may be too large, times a sine not.
+# For larger real parts, e to their power is computed as two factors: their product may overflow, but not times a sine.
 _SPLIT = {FLOAT32: 80.0, FLOAT64: 700.0}
 
 
 def exp(a: Complex) -> Complex:
-    """e to the power of a number: that of its real part, turned by its imaginary one; within 4 eps of its size."""
+    """e to the power of a number: that of its real part, rotated by its imaginary one; within 4 eps of its size."""
     x, y, split = a.real, a.imag, _SPLIT[a.real.dtype]
     is_large = x > split
     factor = select(is_large, x.like(math.exp(split)), 1.0)
@@ -205,7 +205,7 @@ def exp(a: Complex) -> Complex:
 
 
 def log(a: Complex) -> Complex:
-    """The logarithm of a number's size, and its angle; within 4 eps of the result's size, near 1 as well."""
+    """The logarithm of a number's magnitude, and its angle; within 4 eps of the result's magnitude, also near 1."""
     x, y = absolute(a.real), absolute(a.imag)
     swap = x < y
     large, small = select(swap, y, x), select(swap, x, y)
@@ -252,7 +252,7 @@ def _signed_zero(x: Vector, y: Vector) -> Vector:
 
 
 def _hyperbolic(x: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return the hyperbolic sine and cosine, without a factor where they would be too large."""
+    """Return the hyperbolic sine and cosine divided by a factor, and that: it is not 1 where they might overflow."""
     split = _SPLIT[x.dtype]
     far = absolute(x) > split
     size = _exp(select(far, absolute(x) - split, 0.0)) * 0.5
@@ -261,7 +261,7 @@ def _hyperbolic(x: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def sin(a: Complex) -> Complex:
-    """The hyperbolic sine of a number's parts exchanged, exchanged."""
+    """The hyperbolic sine of the number with its parts exchanged, with its parts exchanged again."""
     turned = sinh(a.of(a.imag, a.real))
     return a.of(turned.imag, turned.real)
 
@@ -272,7 +272,7 @@ def cos(a: Complex) -> Complex:
 
 
 def sqrt_of(a: Complex) -> Complex:
-    """The square root with a real part that is not negative; of numbers moved to where none leaves the range."""
+    """The square root with a real part that is not negative; numbers are scaled so that no step leaves the range."""
     x, y = a.real, a.imag
     size, (below, above, up, down) = magnitude(a), _ROOTS[x.dtype]
     far, near = size > above, size < below
@@ -294,8 +294,8 @@ def _is_nan(x: Vector, y: Vector) -> Vector:
     return (x != x) | (y != y)
 
 
-# Of numbers below the first or above the second, what is computed between may leave the range or lose bits; the powers
-# of four that these are multiplied by.
+# For numbers below the first or above the second, intermediate results may leave the range or lose bits; the third and
+# the fourth are the powers of four by which these are multiplied.
 _ROOTS = {
     FLOAT32: (2.0**-60, 2.0**120, 2.0**60, 2.0**-60),
     FLOAT64: (2.0**-900, 2.0**1000, 2.0**200, 2.0**-200),
@@ -307,7 +307,7 @@ def equal(a: Complex, b: Complex) -> Vector:
 
 
 def truth(a: Complex) -> Vector:
-    """Whether a number counts as true: a part is not zero."""
+    """Whether a number counts as true: one of its parts is not zero."""
     return (a.real != 0) | (a.imag != 0)
 
 
@@ -362,7 +362,7 @@ PRIMITIVES: dict[str, Callable[..., Value]] = {
 
 
 def compute(name: str, operands: Sequence[Value], exponent: Any) -> Value:
-    """Write one step on complex operands. exponent: of a power, where code is made for it."""
+    """Write one step on complex operands. exponent: of a power, if it is known when code is made."""
     if name == "pow" and exponent == 2:
         return PRIMITIVES["square"](operands[0])
     primitive = PRIMITIVES.get(name)

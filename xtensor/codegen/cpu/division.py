@@ -1,9 +1,9 @@
-"""Whole division as vector code: quotients cut to the floor, and remainders, of integers and of floating numbers.
+"""Floor division as vector code: floored quotients, and remainders, of integers and of floating-point numbers.
 
-Integers are divided in floating point, where what is computed of them is exact; floating numbers by a multiply-add that
-leaves no rounding, in steps where a quotient has more digits than that.
+Integers are divided in floating point, in ways that make the results exact; floating-point numbers by a multiply-add
+without rounding, in several steps if a quotient has too many digits for one.
 
-Source: npy_divmod of NumPy, whose results these are to the last bit but for infinities, as the standard has them.
+Source: npy_divmod of NumPy; results agree to the last bit, except for infinities, which follow the standard.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 class Divisor(NamedTuple):
-    """What division by integers needs of the divisor alone.
+    """The values for a division by integers that depend on the divisor alone.
 
-    size: the divisor, 1 where it is 0; of 64 bits, its magnitude as uint64. floating: that in floating point. inverse:
-    1 / floating, a little too large for up to 32 bits, a little too small for 64.
+    size: the divisor, 1 where it is 0; if it has 64 bits, its magnitude as uint64. floating: size in floating point.
+    inverse: 1 / floating, slightly too large for up to 32 bits, slightly too small for 64.
     """
 
     size: Vector
@@ -51,7 +51,7 @@ class Divisor(NamedTuple):
 
 
 def divisor(b: Vector) -> Divisor:
-    """Write what division by b needs of it."""
+    """Write the values for a division by b that depend on b alone."""
     if b.dtype.kind not in "iu":
         raise LacksError(f"whole division in {b.dtype}")
     if b.dtype.itemsize == 8:
@@ -62,16 +62,16 @@ def divisor(b: Vector) -> Divisor:
     return Divisor(size, floating, (1.0 / floating) * factor)
 
 
-# By bytes of the integers: the floating dtype that divides them, and by how much the inverse is too large or small.
+# By bytes of the integers: the floating dtype that divides them, and the factor by which the inverse is off.
 _DIVISION = {1: (FLOAT32, 1 + 2.0**-21), 2: (FLOAT32, 1 + 2.0**-21), 4: (FLOAT64, 1 + 2.0**-50)}
 _DIVISION[8] = (FLOAT64, 1 - 2.0**-50)
 
 
 def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
-    """Return quotient and rest of integers of up to 32 bits, cut towards zero, and whether the floor is one below.
+    """Return quotient and rest of integers of up to 32 bits, truncated, and whether the floor is one below.
 
-    Exact: with an inverse too large by a factor 1 + e the quotient of a whole one does not fall below it, and of any
-    other one does not reach the next, 1 / |b| or more away, as long as |a| e < 1. A zero divisor counts as 1.
+    This is exact: with an inverse that is too large by a factor 1 + e, a whole quotient does not fall below itself, and
+    any other does not reach the next integer, 1 / |b| or more away, as long as |a| e < 1. A divisor of 0 counts as 1.
     """
     known = b.writer.divisors.get(b.name) or divisor(b)
     wide = known.inverse.dtype
@@ -84,11 +84,11 @@ def _divided(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def whole(x: Vector) -> Vector:
-    """Return float64 that are integers of less than 2^51 as int64, which AVX2 has no instruction for."""
+    """Return float64 numbers that are integers below 2^51 as int64; AVX2 has no instruction for that."""
     return bits(x + magic(x)) - bits(splat(x, magic(x)))
 
 
-# Dividends of so many bits, of 64, are divided in float64, where quotients are too small by 1 at most.
+# Dividends of 64-bit integers with at most so many bits are divided in float64; quotients are too small by 1 at most.
 NARROW = 48
 
 
@@ -102,7 +102,7 @@ def _divided_wide(a: Vector, b: Vector) -> tuple[Vector, Vector, Vector]:
 
 
 def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
-    """Return quotient and rest of any numbers.
+    """Return quotient and rest for dividends of any size.
 
     The inverse is too small by a factor 1 - e with 2^-51 < e < 2^-49, so both steps stay at or below the quotient: the
     first leaves a rest below |b| + 2^15, the second one below 2 |b|.
@@ -118,9 +118,9 @@ def _divided_far(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
 
 
 def _divided_narrow(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
-    """Return quotient and rest of dividends of up to NARROW bits: all that is computed of them in float64 is exact.
+    """Return quotient and rest for dividends of up to NARROW bits: all rests of them in float64 are exact.
 
-    A divisor of more bits may be rounded, and is still more than they are.
+    A divisor with more bits may be rounded, but is still larger than the dividend.
     """
     zero = splat(a, 2.0**52, FLOAT64)
     exact = from_bits(a | bits(zero), FLOAT64) - zero
@@ -132,20 +132,20 @@ def _divided_narrow(a: Vector, known: Divisor) -> tuple[Vector, Vector]:
     return convert(whole(quotient), UINT64), convert(whole(rest), UINT64)
 
 
-# ---- floating numbers
+# ---- floating-point numbers
 
 
-# Quotients below this one are whole numbers that a multiply-add takes as they are.
+# Truncated quotients below this are exact operands of a multiply-add.
 FAR = 2.0**52
 
 
 def _is_far(a: Vector, b: Vector) -> Vector:
-    """Return whether a quotient of magnitudes is beyond that, of those that have a rest."""
+    """Return whether a quotient of magnitudes is at least FAR, for operands that have a rest."""
     return ~(a / b < FAR) & (a < np.inf) & (b > 0)
 
 
 def _nearer(a: Vector, b: Vector) -> Vector:
-    """Return the rest of float64 magnitudes by b times a power of two, for those whose quotient is far, else a."""
+    """Return the rest of float64 magnitudes a by b times a power of two if their quotient is far, else a."""
     tiny = b < TINY[FLOAT64]
     exponent = bits(select(tiny, b * 2.0**54, b)) >> 52
     exponent = select(tiny, exponent - 54, exponent)
@@ -157,9 +157,9 @@ def _nearer(a: Vector, b: Vector) -> Vector:
 
 
 def _rest(a: Vector, b: Vector) -> Vector:
-    """Return what C's fmod leaves of a, exactly, as that is a number of the dtype.
+    """Return the result of C's fmod, which is exact, as it is a number of the dtype.
 
-    The quotient is rounded, perhaps up to the next whole number: then what is left is negative, by less than b.
+    The quotient may be rounded up to the next whole number: then the rest is negative, and above -b.
     """
     dtype = a.dtype
     x, y = (convert(absolute(one), FLOAT64) for one in (a, b))
@@ -183,7 +183,7 @@ def _real_remainder(a: Vector, b: Vector) -> Vector:
 
 
 def _real_floor_divide(a: Vector, b: Vector) -> Vector:
-    """Return the quotient of what is left without the rest, cut to the floor; where one is infinite, that of both."""
+    """Return the floor of the quotient of a without the rest; where an operand is infinite, that of a / b."""
     rest, exact = _rest(a, _real(b)), a / b
     cut = (a - rest) / b
     cut = select(((rest < 0) ^ (b < 0)) & (rest != 0), cut - 1.0, cut)
@@ -194,7 +194,7 @@ def _real_floor_divide(a: Vector, b: Vector) -> Vector:
     return select(infinite, floor(exact), select(b == 0, exact, found))
 
 
-# ---- either
+# ---- integers or floating-point numbers
 
 
 def floor_divide(a: Vector, b: Vector) -> Vector:

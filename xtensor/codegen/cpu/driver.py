@@ -1,14 +1,14 @@
 """The driver: machine code that runs a list of kernels, and shares the calls of each among threads.
 
-Python enters it once for a whole list. It is given a run: words of 8 bytes, of which the first say where its other
-parts are (see HEAD). It copies a template of what all kernels are told behind those words, adds to places in it the
-words that differ from run to run - addresses and scalars - and launches the kernels one by one, until one notes that
-it cannot go on.
+Python enters it once for a whole list. It is given a run: words of 8 bytes, of which the first locate its other parts
+(see HEAD). It copies a template of the arguments of all kernels behind those words, adds words that differ from run to
+run - addresses and scalars - to places in the copy, and launches the kernels one by one, until one notes that it cannot
+go on.
 
-A kernel's part of the template is a table: where its function's address stands, which may be exchanged for that of
-better code, a function that lets other threads run (or null), the number of shares, and for each of them its mailbox,
-its first argument as bytes after the table, their number and size. The first share is the caller's own and has no
-mailbox.
+A kernel's part of the template is a table: the address of the word with its function's address, which may be replaced
+by that of better code; a function that lets other threads run (or null); the number of shares; and for each of them its
+mailbox, the offset of its first argument from the table in bytes, the number of arguments, and their size. The first
+share is the caller's own and has no mailbox.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from functools import cache
 from .compile import Code, handmade
 from .mailbox import CALLS, finish_source, load, pause_source, post_source
 
-# The first words of a run: the template and its words; places to fill in and their number, each of which is the word
-# to change, the word of the run to add, and a number to add; where tables begin, as bytes into the template's copy, and
-# their number; where the copy goes, as bytes after the run's first word; where it is noted that nothing more is to be
-# launched.
+# The first words of a run: the template and its number of words; places to fill in and their number, each with the word
+# to change, the word of the run to add, and a number to add; offsets of tables in the template's copy, in bytes, and
+# their number; the offset of the copy from the run's first word, in bytes; the address of the word that says that
+# nothing more is to be launched.
 HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind", "stop")
 
 # The words of a table before those of its shares, and of a share.
@@ -78,7 +78,7 @@ done:
 
 
 def _run_source() -> str:
-    """Return the function that is called: copy the template, fill it in, launch."""
+    """Return the function that Python calls: it copies the template, fills it in, and launches the kernels."""
     kinds = {"template": "ptr", "places": "ptr", "tables": "ptr", "stop": "ptr"}
     loads = "".join([load(name, "%run", place, kinds.get(name, "i64")) for place, name in enumerate(HEAD)])
     return f"""define void @kernel(ptr %run) {{

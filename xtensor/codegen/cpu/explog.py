@@ -1,6 +1,6 @@
 """Exponentials and logarithms as straight vector code, for float32 and float64, and their parts for other functions.
 
-vecmath.py says what the comments and names mean.
+math.py explains the comments and names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXP = {
         *(2.511367561959072e-08, 2.0971498370900477e-09),
     ),
 }
-# The same for e^x - 1, of which half may cancel: 2^-33 and 2^-60
+# The same for e^x - 1, where half of the digits may cancel: 2^-33 and 2^-60
 EXPM1 = {F32: (0.5, 0.16666667, 0.041666463, 0.008333209, 0.0013935136, 0.00019943497), F64: EXP[F64]}
 # Beyond these exp is 0 or infinite.
 EXP_RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
@@ -120,7 +120,7 @@ LOG10_2 = {F32: (0.301025390625, 4.605039066518657e-06), F64: (0.301029995663157
 
 
 def log_ends(x: Vector, value: Vector) -> Vector:
-    """The value of a logarithm where 0 < x < infinity, what it has to be elsewhere."""
+    """The value of a logarithm where 0 < x < infinity, elsewhere the limit or NaN."""
     value = select(x > 0, value, select(x == 0, x.like(-inf), nan))
     return select(x == inf, x, value)
 

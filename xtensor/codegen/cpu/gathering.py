@@ -1,4 +1,4 @@
-"""The gathering of a matrix from where its elements lie, as LLVM code."""
+"""The gathering of a matrix from elements at computed offsets, as LLVM code."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from .compile import Code, handmade
 from .gemm import _masked_load, _masked_store, first_lanes, splat
 from .sweeping import OUTSIDE, Sweeping
 
-# What it is told: to[i, j] becomes the element of x at rows[i] + columns[j], and zero where one of them is OUTSIDE. The
-# table of columns is a number of registers; those of the matrix are `wide`. Where columns lie side by side, there is no
-# such table, and all but the first `there` are zeros.
+# The words of the kernel: to[i, j] becomes the element of x at rows[i] + columns[j], or zero if one of these is
+# OUTSIDE. The table of columns fills whole registers; the matrix has `wide` columns. If columns are contiguous, there
+# is no such table, and all but the first `there` are zeros.
 POINTERS = ("x", "rows", "columns", "to")
 NUMBERS = ("row.count", "wide", "there")
 
 
 @cache
 def gathering(char: str, lanes: int, near: bool) -> Code:
-    """Return the machine code that gathers a matrix of a dtype. near: whether columns lie side by side."""
+    """Return the machine code that gathers a matrix of a dtype. near: whether columns are contiguous."""
     return handmade("\n".join(_Gathering(char, lanes, near).text()))
 
 

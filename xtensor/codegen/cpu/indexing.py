@@ -7,7 +7,7 @@ from .mailbox import load
 
 
 def getitem(at: Offsets) -> str:
-    """Return the method that indexes: a view, a value, or a copy of what an array of integers or booleans selects."""
+    """Return the method that indexes: it gives a view, a value, or a copy of elements that arrays select."""
     return f"""{_keys(at)}
 define private ptr @owner_of(ptr %x) {{
 {given("None", "PyObject_GetAttr", "owner", "Py_IncRef")}{load("known", "%x", at.owner, "ptr")}\
@@ -70,8 +70,8 @@ large:
 
 
 def _keys(at: Offsets) -> str:
-    """Return @native_key: a key as NumPy takes it, a new reference, with arrays in it, and integers where values are;
-    null for any other.
+    """Return @native_key: a new reference to a key for NumPy, with arrays in place of tensors, and integers in place of
+    values; null for other keys.
     """
     return f"""{_plain_keys()}{_index_of(at)}{_native_part(at)}
 define private ptr @native_key(ptr %key) {{
@@ -105,8 +105,8 @@ no:
 
 
 def _index_of(at: Offsets) -> str:
-    """Return @index_of: the array of a key that is a thin face of integers, or of booleans with axes, null for any
-    other.
+    """Return @index_of: the array of a key that is a thin face of integers, or of booleans with axes; null for other
+    keys.
     """
     return f"""
 define private ptr @index_of(ptr %key) {{
@@ -129,7 +129,7 @@ no:
 
 
 def _native_part(at: Offsets) -> str:
-    """Return @native_part: the same as @native_key of what is in a key."""
+    """Return @native_part: the same as @native_key for one item of a key."""
     return f"""
 define private ptr @native_part(ptr %part) {{
 {given("True", "Py_IncRef", "PyNumber_Index")}{sure("plain", "@is_plain_one(ptr %part)", "itself", "other")}\
@@ -155,7 +155,7 @@ no:
 
 
 def _plain_keys() -> str:
-    """Return @is_plain: whether a key is made of what NumPy selects a view or an element by."""
+    """Return @is_plain: whether a key only has items by which NumPy selects a view or an element."""
     kinds = ("int", "slice", "NoneType", "ellipsis")
     return f"""
 define private i1 @is_plain_one(ptr %key) {{
@@ -172,13 +172,13 @@ one:
 
 
 def _labels(kinds: str) -> str:
-    """Return the cases of a switch that go to `yes`: these kinds of dtypes."""
+    """Return the cases of a switch that branch to `yes`, for these kinds of dtypes."""
     return " ".join([f"i8 {ord(kind)}, label %yes" for kind in kinds])
 
 
 def setitem(at: Offsets) -> str:
-    """Return the method that assigns: a Python number, or a small array of the target's dtype, which lies elsewhere
-    where the key has arrays of integers or booleans in it, but for one element.
+    """Return the method that assigns a Python number, or a small array of the target's dtype. If the key has arrays in
+    it, the assigned array must share no memory with the target, unless a single element is assigned.
     """
     return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
 define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
@@ -239,12 +239,12 @@ define private ptr @past_of_three(ptr %row, ptr %x, ptr %key, ptr %value) {{
 """
 
 
-# What came of an assignment: an exception was raised, it is done, or nothing was tried.
+# The outcomes of an assignment: an exception was raised, it is done, or nothing was tried.
 _FAILED, _DONE, _UNSURE = range(3)
 
 
 def _taken(at: Offsets) -> str:
-    """Return @taken: what NumPy is given for a value to assign to an array's elements."""
+    """Return @taken: the object to give NumPy for a value that is assigned to an array's elements, or null."""
     return f"""
 define private ptr @taken(ptr %a, ptr %value, ptr %row) {{
 {given("float", "int", "bool")}{types("value", "float", "int", "bool")}\
@@ -266,8 +266,8 @@ no:
 
 
 def _assigning() -> str:
-    """Return @assigned: assign a number, or an array to a view of its own, and say what came of it; whole: that no view
-    is to be made. @is_apart: whether two arrays share no memory, by what NumPy says.
+    """Return @assigned: assigns a number, or an array by way of a view of the target, and returns the outcome; whole:
+    that no view is to be made. @is_apart: whether two arrays share no memory, according to NumPy.
     """
     return f"""
 define private i1 @is_apart(ptr %a, ptr %b) {{
@@ -316,9 +316,9 @@ failed:
 
 
 def _overlaps(at: Offsets) -> str:
-    """Return @is_sure: whether NumPy sees what it assigns where that lies in its target: it takes for granted that
-    elements of one axis are written in an order that reads each in time, which holds for equal strides alone (seen in
-    NumPy 2.4). @first, @behind: where the elements of one axis begin and end.
+    """Return @is_sure: whether NumPy assigns correctly even if the assigned array overlaps its target: for arrays of
+    one axis it assumes an order of writes that reads each element in time, which only holds for equal strides (seen in
+    NumPy 2.4). @first, @last: the lowest and the highest address of an element of an array of one axis.
     """
 
     def end(name: str, less: str) -> str:

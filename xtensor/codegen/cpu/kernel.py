@@ -1,9 +1,9 @@
 """Programs as LLVM IR: the loop nest around a program's innermost loop (see loop.py).
 
-A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost; where
+A kernel is one function of one pointer, to a block of 8-byte slots: the lengths of its loops from the outermost; if
 outputs bypass the caches, whether rows go on before their start and after their end, -1 or 0; for each operand its
-address and its strides in bytes; addresses of memory to work in; the scalars. So code is made for a program and for
-how its operands lie along the innermost axis, never for sizes, strides or scalars.
+address and its strides in bytes; addresses of scratch memory; the scalars. So code depends on a program and on how its
+operands lie along the innermost axis, never on sizes, strides or scalars.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .vector import Writer
 def source(program: Program, form: Form, *, contract: bool = False) -> str:
     """Return the LLVM IR of a module with one function, `kernel`.
 
-    Raises LacksError where the program has a step or dtype that generated code lacks.
+    Raises LacksError if the program has a step or dtype that generated code lacks.
     """
     check(program)
     return _Kernel(program, form, contract).module()
 
 
 def module(writers: Iterable[Writer], functions: Sequence[str]) -> str:
-    """Return a module of some functions, with what their writers need outside them."""
+    """Return a module of some functions, with the declarations and constants that their writers need."""
     declarations, constants = set[str](), dict[str, str]()
     for writer in writers:
         declarations |= writer.declarations
@@ -38,7 +38,7 @@ def module(writers: Iterable[Writer], functions: Sequence[str]) -> str:
 class Frame:
     """The slots of a function and the loops around its rows, while their text is written.
 
-    depth: all loops, of which the innermost is somebody else's. pointers: the operands that the loops move.
+    depth: the number of loops; the innermost is written elsewhere. pointers: the operands that the loops advance.
     """
 
     def __init__(self, depth: int) -> None:
@@ -50,14 +50,14 @@ class Frame:
             self.load(f"n{level}", "i64")
 
     def load(self, name: str, kind: str) -> str:
-        """Take the next slot, or two."""
+        """Load the next slot, or two."""
         self.lines.append(f"%{name}.slot = getelementptr i64, ptr %slots, i64 {self._slot}")
         self.lines.append(f"%{name} = load {kind}, ptr %{name}.slot, align 8")
         self._slot += slots_of(kind)
         return f"%{name}"
 
     def operand(self, name: str) -> None:
-        """Take the slots of an operand: its address, and its strides along the outer loops."""
+        """Load the slots of an operand: its address, and its strides along the outer loops."""
         self.pointers.append(name)
         self.load(name, "ptr")
         for level in range(self.depth - 1):
@@ -69,7 +69,7 @@ class Frame:
         return f"loop{self.depth - 2}" if self.depth > 1 else "entry"
 
     def pointer(self, name: str, level: int | None = None) -> str:
-        """Return where an operand's row begins, or what it shows inside the loop of a level."""
+        """Return the name of the pointer to an operand's row, or of its pointer inside the loop of a level."""
         level = self.depth - 2 if level is None else level
         return f"%{name}" if level < 0 else f"%{name}.{level}"
 
@@ -95,7 +95,7 @@ class Frame:
             self.lines.append(f"end{level}:")
 
     def function(self, writer: Writer, *, streams: bool) -> str:
-        """Return the function, which waits at its end for what has gone past the caches."""
+        """Return the function; at its end it waits for stores that bypassed the caches."""
         if streams:
             writer.declarations.add("declare void @llvm.x86.sse.sfence()")
             self.lines.append("call void @llvm.x86.sse.sfence()")
@@ -126,7 +126,7 @@ class _Kernel:
         return module([loop.writer], [frame.function(loop.writer, streams=self.form.streams and not self.form.strip)])
 
     def _entry(self) -> None:
-        """Load every slot; scalars and the offsets of strided lanes are made into vectors once."""
+        """Load every slot; scalars and the offsets of strided lanes are broadcast to vectors once."""
         frame, loop = self.frame, self.loop
         if self.form.streams:
             loop.goes_on = frame.load("before", "i64"), frame.load("after", "i64")
@@ -146,7 +146,7 @@ class _Kernel:
         loop.take_scalars()
 
     def _turn_tiles(self) -> str:
-        """Turn over, in every row where one begins, the tiles of crosswise operands; return the block that ends in."""
+        """Transpose the tiles of crosswise operands in each row where a tile begins; return the last block."""
         frame, loop, lanes = self.frame, self.loop, self.form.lanes
         level = self.form.depth - 2
         frame.lines += tiles.begin(f"%i{level}", f"%n{level}", lanes)

@@ -1,7 +1,7 @@
 """Calls of LAPACK as machine code, so that the driver runs factorisations between kernels without Python.
 
-A call is told, in words: the function's address, lengths, where operands and results are and how they lie, and memory
-to work in. Matrices are copied to columns of doubles, which LAPACK overwrites, as NumPy's `linalg` copies them.
+The words of a call: the function's address, lengths, the addresses and strides of operands and results, and scratch
+memory. Matrices are copied to columns of doubles, which LAPACK overwrites, as in NumPy's `linalg`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from .blas import TYPES
 from .compile import Code, handmade
 from .mailbox import load
 
-# What each kind of call is told, in order. function: LAPACK's. room: memory for a matrix, right: for right sides, rest:
-# for numbers that LAPACK takes by their places, and pivots. n: the rows of a matrix; k: right sides; `a.row`,
-# `a.column`: the elements from one row or column to the next. c, d: the results; log, exp: functions of the C library.
-# failed, kept: where it is noted that a matrix was not as it must be, and which bits of what is noted there stay.
+# The words of each kind of call, in order. function: LAPACK's. room: memory for a matrix, right: for right-hand sides,
+# rest: for numbers that LAPACK takes by address, and pivots. n: the rows of a matrix; k: right-hand sides; `a.row`,
+# `a.column`: strides in elements. c, d: the results; log, exp: functions of the C library. failed: where it is noted
+# that a matrix has no result; kept: a mask of the bits that stay in that word.
 _SQUARE = ("function", "room", "rest", "n", "a", "a.row", "a.column")
 _RESULT = ("c", "c.row", "c.column", "failed", "kept")
 WORDS = {
@@ -26,7 +26,7 @@ WORDS = {
     "slogdet": (*_SQUARE, "log", "c", "d"),
 }
 
-# Names in them that are of memory, and of functions of the C library.
+# The names of words that are addresses, and of functions of the C library.
 _POINTERS = ("function", "a", "b", "c", "d", "room", "right", "rest", "failed", "log", "exp")
 LIBM = ("log", "exp")
 
@@ -36,7 +36,7 @@ COUNTS = 4
 
 
 def _each(name: str, given: str, element: str) -> str:
-    """Return a function over the rows and columns of a matrix: `element` are the lines for row %i and column %j."""
+    """Return a function over the rows and columns of a matrix; `element` has the lines for row %i and column %j."""
     return f"""define private void @{name}({given}, i64 %rows, i64 %columns) {{
 entry:
   %some.rows = icmp sgt i64 %rows, 0
@@ -62,7 +62,7 @@ done:
 
 
 def _at(name: str, number: str) -> str:
-    """Return the lines that find the element of row %i and column %j of a matrix."""
+    """Return the lines that compute the address of the element of row %i and column %j of a matrix."""
     return f"""  %{name}.i = mul i64 %i, %{name}.row
   %{name}.j = mul i64 %j, %{name}.column
   %{name}.ij = add i64 %{name}.i, %{name}.j
@@ -71,7 +71,7 @@ def _at(name: str, number: str) -> str:
 
 
 def _functions(number: str) -> dict[str, str]:
-    """Return functions that fill matrices: of doubles, from and to which those of `number` are converted."""
+    """Return functions that fill matrices: of doubles from those of type `number`, and back."""
     matrix = "ptr %{0}, i64 %{0}.row, i64 %{0}.column"
     to, both = matrix.format("to"), matrix.format("to") + ", " + matrix.format("from")
     given = f"{_at('from', number)}  %given = load {number}, ptr %from.at\n"
@@ -93,8 +93,8 @@ def _functions(number: str) -> dict[str, str]:
     }
 
 
-# Numbers that LAPACK takes by their places: n, k, what it says of the matrix, and the letter L (76), for the lower
-# factor. It may take, and write, 32 bits of each, the low ones.
+# Numbers that LAPACK takes by address: n, k, its report on the matrix, and the letter L (76), for the lower factor. It
+# may read, and write, only the low 32 bits of each.
 _NUMBERS = """  %k.place = getelementptr i64, ptr %rest, i64 1
   %info.place = getelementptr i64, ptr %rest, i64 2
   %letter.place = getelementptr i64, ptr %rest, i64 3
@@ -117,7 +117,7 @@ _GESV = (
 )
 _GIVE = "  call void @{0}(ptr %c, i64 %c.row, i64 %c.column, ptr %{1}, i64 1, i64 %n, i64 %n, i64 {2})\n"
 
-# The sign of a determinant and the logarithm of its magnitude, as NumPy adds that up; pivots are of 64 bits.
+# The sign of a determinant and the logarithm of its magnitude, summed as in NumPy; pivots have 64 bits.
 _DIAGONAL = """  call void %function(ptr %rest, ptr %rest, ptr %room, ptr %rest, ptr %pivots, ptr %info.place)
   %info = load i64, ptr %info.place
   %regular = icmp eq i64 %info, 0

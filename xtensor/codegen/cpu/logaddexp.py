@@ -1,8 +1,8 @@
 """log(e^x + e^y) as straight vector code, with sums of up to three numbers where its terms cancel.
 
-Near the curve e^x + e^y = 1 the terms may agree in all their digits, and then in many more. What is left of them is
-right to the last digit as long as it is not below 2^-97 of the terms. Such numbers are lists of parts, each below the
-digits of the one before; most vectors have no such element, and branch around it.
+Near the curve e^x + e^y = 1 the terms may cancel in all their digits, and in many more. The result is right to the last
+digit as long as it is not below 2^-97 of the terms. It is computed with numbers that are lists of parts, each below the
+digits of the one before; most vectors have no such element, and branch around that code.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def collected(orders: list[list[Vector]]) -> list[Vector]:
 
 
 def divided(value: Fraction, parts: int, digits: int = 53) -> list[float]:
-    """A number as a sum of floats, each of so many digits."""
+    """A number as a sum of floats, each with so many digits."""
     found = []
     for _ in range(parts):
         exponent = math.frexp(float(value))[1] - digits
@@ -110,7 +110,7 @@ def ln2() -> list[float]:
 
 
 def small_expm1(r: Vector, parts: int) -> list[Vector]:
-    """e^r - 1 = r + r^2/2 + r^3/6 + ... for |r| <= 2^-6; terms have as many parts as they reach the result's digits."""
+    """e^r - 1 = r + r^2/2 + r^3/6 + ... for |r| <= 2^-6; terms have as many parts as reach the result's digits."""
     digits = [53 * parts - 5 - 6 * (k - 1) - math.log2(math.factorial(k)) for k in range(1, 20)]
     needed = [math.ceil(one / 53) for one in digits if one > 0]
     found: list[Vector] = []
@@ -131,7 +131,7 @@ def near_expm1(x: Vector, parts: int) -> list[Vector]:
 
 
 def exponentials_less_one(a: Vector, b: Vector, parts: int) -> tuple[Pair, Vector]:
-    """Return e^a + e^b - 1 and what it is multiplied by, for -0.93 < a < 0 and |log(e^a + e^b)| < |a| / 4.
+    """Return e^a + e^b - 1 times a scale, and that scale, for -0.93 < a < 0 and |log(e^a + e^b)| < |a| / 4.
 
     parts: 2 for an error of 2^-100 of the terms, 3 for 2^-150.
     """
@@ -151,7 +151,7 @@ def exponentials_less_one(a: Vector, b: Vector, parts: int) -> tuple[Pair, Vecto
     return condensed([part for pair in zip(right, left, strict=True) for part in pair], parts + 1), scale
 
 
-# Below these parts of the larger argument too many digits of logaddexp have cancelled for pairs, and for longer pairs.
+# Below these fractions of the larger argument too many digits of logaddexp have cancelled, for pairs and with 2 parts.
 CANCELLED, CANCELLED_ALL = {F32: 2.0**-20, F64: 0.25}, 2.0**-44
 
 
@@ -166,7 +166,7 @@ def logaddexp(x: Vector, y: Vector) -> Vector:
 
 
 def logaddexp_again(value: Vector, high: Vector, low: Vector, bound: float, parts: int) -> Vector:
-    """logaddexp() where |value| is below a part of the larger argument, with as many parts; elsewhere the value."""
+    """logaddexp() with so many parts where |value| is below a fraction of the larger argument; elsewhere the value."""
     near = absolute(value) < absolute(high) * bound
 
     def again() -> tuple[Vector, ...]:

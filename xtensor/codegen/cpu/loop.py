@@ -1,7 +1,7 @@
 """The innermost loop as LLVM IR: a program over the elements of a row, written as text that needs no optimiser.
 
-It takes a whole vector per round; its last, partial round loads and stores under a mask. What stands around it, and
-where the names come from that it uses, is said by who writes a kernel (kernel.py) or a row program (rows.py).
+It takes a whole vector per iteration; its last, partial iteration loads and stores under a mask. The code around it,
+which defines the names that it uses, is in kernel.py, rows.py and columns.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .moves import CROSSWISE, SAME, Form, Moves, memory_type
 from .primitives import PRIMITIVES, known_power
 from .vector import LacksError, Vector
 
-# Programs of so many cheap steps have a loop of their own for whole rounds.
+# Programs of at most so many cheap steps have a loop of their own for whole iterations.
 LIGHT = 16
 
 
@@ -34,11 +34,11 @@ def check(program: Program) -> None:
 
 
 def lanes_of(program: Program, vector_bytes: int) -> int:
-    """Return how many elements a vector holds: the widest dtype fills a register, or two where functions are computed.
+    """Return how many elements a vector holds: the widest dtype fills a register, or two if functions are computed.
 
-    A function is a long chain of steps that wait for each other: two chains side by side fill the time (measured:
-    5 to 30 % of it, where most a processor finds by itself; four run out of registers). So do two where many values
-    are needed at once, and such code takes twice as long to compile.
+    A function is a long chain of instructions that wait for each other: two chains side by side take 5 to 30 % less
+    time (measured; processors overlap most by themselves). Four chains run out of registers, and so do two if many
+    values are alive at once, which takes twice as long to compile: then a vector is one register.
     """
     waits = any([step.op.name in FUNCTIONS for step in program.steps])
     registers = 2 if waits and program.alive <= ALIVE_TWICE else 1
@@ -50,8 +50,8 @@ def lanes_of(program: Program, vector_bytes: int) -> int:
 def brief(program: Program, form: Form, vector_bytes: int) -> Form:
     """Return a form whose code computes the same bits, takes the same arguments, and is compiled in less time.
 
-    Vectors are of one register, but where reductions combine lanes, tiles have as many rows, or stores past the caches
-    need whole vectors.
+    Vectors are of one register, unless reductions combine lanes, tiles have as many rows as lanes, or stores that
+    bypass the caches need whole vectors.
     """
     if program.reductions or form.streams or CROSSWISE in form.lie:
         return form._replace(brief=True)
@@ -66,10 +66,10 @@ def is_light(program: Program) -> bool:
 class Loop(Moves):
     """The text of one innermost loop while it is written, block by block.
 
-    length: the name of the row's length. registers: of inputs that are the same along the row, by place, the names of
-    those that need not be loaded. goes_on: where outputs bypass the caches, the names of whether the row goes on before
-    its start and after its end, -1 or 0. further: memory that is fetched while the loop runs: the names of where it
-    begins, and the bytes of an element.
+    length: the name of the row's length. registers: by place, the names of those inputs that are the same along the row
+    and need not be loaded. goes_on: if outputs bypass the caches, the names of two numbers, -1 or 0: whether the row
+    goes on before its start and after its end. further: memory that is prefetched while the loop runs: the names of
+    pointers to its beginning, and the bytes of an element.
     """
 
     def __init__(self, program: Program, form: Form, contract: bool, length: str, lines: list[str]) -> None:
@@ -83,13 +83,13 @@ class Loop(Moves):
     # ---- scalars
 
     def take_scalars(self) -> None:
-        """Make vectors of the scalars, whose names are %c0, %c1 and so on, ahead of the loops."""
+        """Broadcast the scalars, whose names are %c0, %c1 and so on, to vectors, ahead of the loops."""
         for place, dtype in enumerate(self.program.scalars):
             self.scalars.append(self.spread_value(f"%c{place}", f"scalar{place}", dtype))
         self._divisors()
 
     def _divisors(self) -> None:
-        """Write, ahead of the loops, what division by scalars needs of them."""
+        """Write, ahead of the loops, the values for divisions by scalars that depend on these alone."""
         first = len(self.program.inputs)
         for step in self.program.steps:
             if step.op.name in ("floor_divide", "remainder") and 0 <= step.args[1] - first < len(self.scalars):
@@ -103,8 +103,8 @@ class Loop(Moves):
     def write(self, before: str) -> list[str]:
         """Write the loop: head, whole or partial loads, the steps, whole or partial stores.
 
-        before: the block that it comes after; it ends in the block %done. Returns the names of what the reductions
-        give, as memory has it.
+        before: the block before it; it ends in the block %done. Returns the names of the reductions' results, in the
+        types that they have in memory.
         """
         same = self.load_same()
         begin, first, end = self._aligned_bounds() if self.form.streams else ("0", "0", self.length)
@@ -150,11 +150,11 @@ class Loop(Moves):
         return self._finish_reductions()
 
     def _is_light(self) -> bool:
-        """Return whether a loop of its own for whole rounds pays: where masks cost as much as the few steps."""
+        """Return whether a loop of its own for whole iterations pays: if masks cost as much as the few steps."""
         return not self.form.brief and is_light(self.program)
 
     def _quick_run(self, before: str, same: dict[int, Value], begin: str, first: str, end: str) -> None:
-        """Write a loop over whole rounds, between %head for a first and a last one that are not."""
+        """Write a loop over whole iterations; %head does the first and the last one if they are partial."""
         lanes = self.form.lanes
         self.lines += [
             f"%last.whole = sub i64 {end}, {lanes}",
@@ -174,7 +174,7 @@ class Loop(Moves):
         self.lines += [f"%q.more = icmp slt i64 %q.next, {end}", "br i1 %q.more, label %head, label %done"]
 
     def _quick_body(self, same: dict[int, Value]) -> list[Value]:
-        """Write a whole round at %q; return its values."""
+        """Write a whole iteration at %q; return its values."""
         self.index = "%q"
         self._fetch_further(".q")
         inputs = enumerate(self.program.inputs)
@@ -189,9 +189,9 @@ class Loop(Moves):
     def _quick_rounds(
         self, before: str, same: dict[int, Value], starts: list[list[Value]]
     ) -> tuple[str, str, list[list[Value]]]:
-        """Write a loop over all rounds but the last, which are whole.
+        """Write a loop over all iterations but the last; these are whole.
 
-        Returns the block that it ends in, and what the last round begins with: its place and the accumulators.
+        Returns the block that it ends in, and the index and the accumulators with which the last iteration begins.
         """
         self.lines.append("br label %quick")
         self.block("quick")
@@ -214,15 +214,15 @@ class Loop(Moves):
         return "quick.done", "%q", accumulators
 
     def _parts(self, name: str, value: Value) -> list[tuple[str, Vector]]:
-        """Return the vectors that a value is made of, each with what it is called where the value has a name."""
+        """Return the vectors that make up a value, each with the name that it has if the value is called `name`."""
         names = [one.name for one in parts_of(named(self.writer, name, value.dtype))]
         return list(zip(names, parts_of(value), strict=True))
 
     def _aligned_bounds(self) -> tuple[str, str, str]:
-        """Return where a row's first round begins, at or before its first element, that element, and the row's end.
+        """Return the index where a row's first iteration begins, that of the row's first element, and the row's end.
 
-        Rounds begin where memory is aligned. A row that goes on beyond an end is shifted there to where memory is
-        aligned before that end: no line is written twice, in parts.
+        Iterations begin where memory is aligned. A row that goes on beyond an end is cut, or begins, where memory is
+        aligned before that end, so that no cache line is written twice, in parts.
         """
         first, (before, after) = len(self.program.inputs), self.goes_on
         places = self.operands[first].itemsize.bit_length() - 1
@@ -238,7 +238,7 @@ class Loop(Moves):
         return "%begin", "%row.first", "%row.end"
 
     def load_same(self) -> dict[int, Value]:
-        """Load, once per row, what stays the same along it."""
+        """Load, once per row, the inputs that are the same along it."""
         values = {}
         for place, dtype in enumerate(self.program.inputs):
             if self.lie(place) == SAME:
@@ -250,7 +250,7 @@ class Loop(Moves):
         return values
 
     def _loads(self, same: dict[int, Value], first: str, end: str) -> list[Value]:
-        """Write both kinds of loads, for rounds between two bounds, and return the loaded inputs."""
+        """Write whole and partial loads, for iterations between two bounds, and return the loaded inputs."""
         moving = [place for place in range(len(self.program.inputs)) if place not in same]
         self.block("load.whole")
         self._fetch_further(".w")
@@ -262,7 +262,7 @@ class Loop(Moves):
         self.spread("%run", "ends", "i64")
         self.spread("%from.first", "firsts", "i64")
         self.lines.append(f"%each = add {self.steps} %firsts, {self.counting()}")
-        self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # what lies before the first is huge
+        self.lines.append(f"%mask.part = icmp ult {self.steps} %each, %ends")  # unsigned: those before it are huge
         part = [self.load(place, ".p", "%mask.part") for place in moving]
         self.lines.append("br label %body")
         self.block("body")
@@ -275,16 +275,16 @@ class Loop(Moves):
         return [same[place] if place in same else self.value(f"%in{place}", dtype) for place, dtype in inputs]
 
     def _fetch_further(self, suffix: str) -> None:
-        """Have memory fetched that others read later."""
+        """Write prefetches of memory that other stages read later."""
         for base, size in self.further.items():
             self.lines.append(f"{base}{suffix}.bytes = mul i64 {self.index}, {size}")
             self.lines.append(f"{base}{suffix} = getelementptr i8, ptr {base}, i64 {base}{suffix}.bytes")
             self.fetch(f"{base}{suffix}")
 
     def _fetch_rows(self, before: str, begin: str) -> str:
-        """Have rows fetched that are read later, one after the other; return the block that ends in.
+        """Write prefetches of rows that are read later, one row after the other; return the last block.
 
-        Line by line of several rows in turn, memory gives a quarter less.
+        Memory would give a quarter less if the cache lines of several rows were prefetched in turn.
         """
         for place in self.form.fetches:
             name, size = f"%fetch{place}", self.operands[place].itemsize
@@ -306,7 +306,7 @@ class Loop(Moves):
             ]
             before = f"fetch{place}.done"
             self.block(before)
-            if not self.form.streams:  # otherwise lines begin where rounds do
+            if not self.form.streams:  # otherwise cache lines begin where iterations do
                 self.lines.append(f"{name}.last = getelementptr i8, ptr {name}.first, i64 {name}.end")
                 self._fetch_ahead(place, f"{name}.last")
         return before
@@ -353,7 +353,7 @@ class Loop(Moves):
         return held(reduction, self.program.widest_part)
 
     def _open_reductions(self, name: str, starts: list[list[Value]], before: str, back: str) -> list[list[Value]]:
-        """Write the accumulators of a loop, which begin with others from the block before; return them."""
+        """Write the accumulators of a loop, whose initial values come from the block before; return them."""
         found = []
         for place, reduction in enumerate(self.program.reductions):
             names = [*(f"%{name}{place}.{turn}" for turn in range(len(starts[place]))), f"%{name}{place}.new"]
@@ -367,7 +367,7 @@ class Loop(Moves):
         return found
 
     def _reduced(self, values: Sequence[Value], name: str = "acc") -> list[Value]:
-        """Write what each accumulator becomes in a whole round."""
+        """Write the new value of each accumulator after a whole iteration; return these."""
         terms = []
         for place, reduction in enumerate(self.program.reductions):
             accumulator = named(self.writer, f"%{name}{place}.0", self._held(reduction))
@@ -376,7 +376,7 @@ class Loop(Moves):
         return terms
 
     def _close_reductions(self, terms: Sequence[Value]) -> None:
-        """In a partial round, lanes beyond the end keep their accumulator."""
+        """Write selects by which lanes beyond the end keep their accumulator in a partial iteration."""
         for place, term in enumerate(terms):
             before = parts_of(named(self.writer, f"%acc{place}.0", term.dtype))
             for (name, part), old in zip(self._parts(f"%acc{place}.new", term), before, strict=True):
@@ -384,9 +384,9 @@ class Loop(Moves):
                 self.lines.append(f"{name} = select {self.mask} %mask, {kind} {part.name}, {kind} {old.name}")
 
     def _finish_reductions(self) -> list[str]:
-        """Combine halves of all accumulators, turns and then lanes; return the names of the row's results.
+        """Combine halves of all accumulators, first turns and then lanes; return the names of the row's results.
 
-        However many lanes and rounds there are, the same elements meet, the tree being the same turned round.
+        However many lanes and iterations there are, the same elements meet, in the same tree.
         """
         results = []
         for place, reduction in enumerate(self.program.reductions):

@@ -1,17 +1,17 @@
 """Mailboxes: machine code by which a caller shares the calls of a kernel with workers that watch for them.
 
 Waking a thread through Python costs more than many a kernel takes. So a worker that has taken part stays in machine
-code for a moment and watches its mailbox, one word of memory; who posts a call there is answered at once.
+code for a moment and watches its mailbox, one word of memory; a call that is posted there is answered at once.
 
 A mailbox is of 8-byte words. STATE goes from AWAY (the worker is in Python) to WATCHING to POSTED (by the caller) to
 TAKEN to WATCHING again, each step an atomic exchange, and from WATCHING to AWAY after LIMIT looks without a call. For a
 worker that is away, and was woken, a call is LEFT; it is TAKEN when the worker comes. A caller that has done its own
-share takes back what is still POSTED or LEFT and does that too, so it only waits for work that is under way. The call:
-its function, its first argument, how many such arguments there are and the bytes from one to the next. MISSED counts
-the posts that were taken back. REST is the address of a function that lets other threads run: who watches calls it
-every few looks, for those who want the processor. As long as its caller's run is under way, HELD is the address of a
-function that sleeps for some microseconds, else 0: a worker does not leave, but naps between looks, longer and longer,
-and says so in NAPPING. Posts that are taken back from one who naps do not count as missed.
+share takes back calls that are still POSTED or LEFT and does them too, so it only waits for work that is under way. The
+call: its function, its first argument, the number of such arguments and the bytes from one to the next. MISSED counts
+the posts that were taken back. REST is the address of a function that lets other threads run: a watching worker calls
+it every few looks, for threads that need the processor. As long as its caller's run is under way, HELD is the address
+of a function that sleeps for some microseconds, else 0: a worker does not leave, but naps between looks, longer and
+longer, and says so in NAPPING. Posts that are taken back from a worker that naps do not count as missed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .compile import handmade, host
 
 AWAY, WATCHING, POSTED, TAKEN, LEFT = range(5)
 
-# Looks, some microseconds of them, between which other threads may have the processor.
+# Looks, which take some microseconds together, after which other threads may have the processor.
 LOOKS = 256
 
-# Microseconds for which a worker asks to nap at most: each nap is one longer than that before. Linux adds 50 and more.
+# The most microseconds of a nap: each is one microsecond longer than the one before. Linux adds 50 and more.
 LONGEST_NAP = 1000
 
 
@@ -43,7 +43,7 @@ def _store(name: str, base: str, word: int, value: str) -> str:
     return f"  {at} = getelementptr i64, ptr {base}, i64 {word}\n  store {value}, ptr {at}, align 8\n"
 
 
-# Calls a function with so many arguments, which lie side by side.
+# Calls a function once for each of so many arguments, which lie one after the other in memory.
 CALLS = """
 define private void @calls(ptr %function, ptr %first, i64 %count, i64 %size) {
 entry:
@@ -63,7 +63,7 @@ done:
 
 
 def _exchange(name: str, old: int, new: int, then: str, otherwise: str) -> str:
-    """Return the lines that turn a mailbox from one state to another if it is there, and go on by whether it was."""
+    """Return the lines that change a mailbox from one state to another, and branch by whether it was in the first."""
     return (
         f"  %{name}.pair = cmpxchg ptr %box, i64 {old}, i64 {new} acq_rel acquire\n"
         f"  %{name} = extractvalue {{i64, i1}} %{name}.pair, 1\n"
@@ -72,7 +72,7 @@ def _exchange(name: str, old: int, new: int, then: str, otherwise: str) -> str:
 
 
 def _rest(function: str, after: str) -> str:
-    """Return the lines that let other threads run, if that is possible, and go on at a label."""
+    """Return the lines that let other threads run, if there is a function for that, and branch to a label."""
     return (
         f"  %none = icmp eq ptr {function}, null\n  br i1 %none, label %{after}, label %rests\n"
         f"rests:\n  %result = call i32 {function}()\n  br label %{after}\n"
@@ -80,7 +80,7 @@ def _rest(function: str, after: str) -> str:
 
 
 def _nap() -> str:
-    """Return the lines by which a tired worker leaves, or naps and looks again."""
+    """Return the lines by which a worker that has reached LIMIT leaves, or naps and looks again."""
     return f"""weary:
   %held = load atomic i64, ptr %held.at monotonic, align 8
   %is.held = icmp ne i64 %held, 0
@@ -100,8 +100,8 @@ napping:
 
 
 def watch_source() -> str:
-    """Return the code of a worker, which is given its mailbox: do what is left or posted, leave after LIMIT looks, or
-    nap where more may be posted.
+    """Return the code of a worker, which is given its mailbox: it does calls that are left or posted, and leaves after
+    LIMIT looks, or naps if more may be posted.
     """
     return f"""{pause_source()}{CALLS}
 declare i64 @llvm.umin.i64(i64, i64)
@@ -154,7 +154,7 @@ done:
 
 
 def _share() -> str:
-    """Return the lines that load the share numbered %s from a caller's table."""
+    """Return the lines that load share %s from a caller's table."""
     return (
         "  %at = mul i64 %s, 4\n  %row = getelementptr i64, ptr %table, i64 %at\n"
         + load("box", "%row", 3, "ptr")
@@ -166,7 +166,7 @@ def _share() -> str:
 
 
 def post_source() -> str:
-    """Return the function that posts a share, or leaves it for a worker who is away."""
+    """Return the function that posts a share, or leaves it for a worker that is away."""
     return f"""define private void @post(ptr %table, ptr %function, i64 %s) {{
 entry:
 {_share()}\
@@ -184,7 +184,7 @@ done:
 
 
 def finish_source() -> str:
-    """Return the function that sees a share done: it takes it back, or waits."""
+    """Return the function that makes sure that a share is done: it takes it back and does it, or waits."""
     return f"""define private void @finish(ptr %table, ptr %function, ptr %yield, i64 %s) {{
 entry:
 {_share()}\
@@ -220,7 +220,7 @@ done:
 """
 
 
-# A moment's rest of a thread that looks again and again, on x86 and on ARM.
+# A short pause in a thread that looks again and again, on x86 and on ARM.
 _PAUSES = {
     True: """declare void @llvm.x86.sse2.pause()
 define private void @pause() alwaysinline {
@@ -238,13 +238,13 @@ define private void @pause() alwaysinline {
 
 
 def pause_source() -> str:
-    """Return the function that rests for a moment, on this machine."""
+    """Return the function that pauses for a moment, for this machine."""
     machine = host()
     return _PAUSES[machine is not None and machine.triple.startswith("x86_64")]
 
 
 def _machinery() -> Machinery:
-    """Return the machine code; raises RuntimeError where it cannot be made."""
+    """Return the machine code; raises RuntimeError if it cannot be compiled."""
     rest = _address_of("sched_yield", on_windows="SwitchToThread")
     return Machinery(handmade(watch_source()), rest, _address_of("usleep"))  # Windows sleeps for milliseconds
 
@@ -253,7 +253,7 @@ provide(_machinery)
 
 
 def _address_of(name: str, on_windows: str = "") -> int:
-    """Return the address of a C function, which Windows may have by another name, 0 where there is none to be found."""
+    """Return the address of a C function, which may have another name on Windows, 0 if it is not found."""
     if os.name == "nt" and not on_windows:
         return 0
     try:

@@ -1,7 +1,7 @@
 """Masked stores on processors where they are slow: those of whole registers become plain ones, behind a branch.
 
 With registers of 32 bytes a masked store is some twenty instructions of microcode on AMD's processors, and takes eight
-times as long as a plain one. Most masks hold all lanes: only the last columns and rows of what is computed lack some.
+times as long as a plain one. Most masks have all lanes: only those of the last columns and rows of a result lack some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INCOMING = re.compile(r"%([\w.]+)( ?\])")
 
 
 def branched(text: str) -> str:
-    """Return the IR with a branch around each masked store, to a plain one where its mask holds all lanes."""
+    """Return the IR with a branch at each masked store, to a plain store if the mask has all lanes."""
     lines: list[str] = []
     for number, part in enumerate(re.split(r"(?m)^(?=define )", text)):
         lines += _function(part.split("\n")) if number else [part.rstrip("\n")]
@@ -26,7 +26,7 @@ def branched(text: str) -> str:
 
 
 def _function(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a function, in which blocks end elsewhere than they did where they have such stores."""
+    """Yield the lines of a function; a block with such stores ends in a block of another name, which phis must use."""
     ends: dict[str, str] = {}
     label, made, number = "", [], 0
     for line in lines:
@@ -47,7 +47,7 @@ def _function(lines: list[str]) -> Iterator[str]:
 def _either(
     number: int, line: str, vector: str, lanes: str, value: str, align: str, place: str, old: str, mask: str
 ) -> list[str]:
-    """Return the lines of one store: a plain one, or as it was."""
+    """Return the lines of one store: a branch to a plain store, or to the masked one."""
     own = f"masked{number}"
     return [
         f"  %{own}.bits = bitcast <{lanes} x i1> {mask} to i{lanes}\n  %{own}.all = icmp eq i{lanes} %{own}.bits, -1",

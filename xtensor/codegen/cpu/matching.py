@@ -1,6 +1,6 @@
-"""How calls of a captured function are matched with a kind: what machine code asks to tell whether a call is of it.
+"""How calls of a captured function are matched with a kind: the questions by which machine code tells if a call fits.
 
-Each function here answers one question; @fits asks all of them. What tensors are found is noted in the kind's words.
+Each function here answers one question; @fits asks all of them. Tensors that are found are noted in the kind's words.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from .mailbox import load
 
 
 def matching(at: Offsets) -> str:
-    """Return the functions that ask."""
+    """Return the functions that answer the questions."""
     values = (_plain(), _tensor(at), _constants(), _parts(), _given(), _finding(), _forms(at), _found(), _places())
     return "".join((*values, _state(), _memory(), _writing(), _fits()))
 
 
 def _plain() -> str:
-    """Return @equals: whether two objects are equal, with no exception; @is_empty: whether a list is."""
+    """Return @equals: whether two objects are equal, false after an exception; @is_empty: whether a list is empty."""
     return f"""
 define private i1 @equals(ptr %x, ptr %y) {{
 {given("PyObject_RichCompareBool", "PyErr_Clear")}\
@@ -68,8 +68,8 @@ define private i1 @is_empty(ptr %list) {{
 
 
 def _state() -> str:
-    """Return @state_fits: whether the options are those of a kind, and names were added nowhere; @names_fit: whether
-    arguments have the names of a kind's.
+    """Return @state_fits: whether the options are those of a kind, and no names were added to its containers;
+    @names_fit: whether arguments have the same names as a kind's.
     """
     spread = f"""{row("spreads", "%s", "whole*", "length")}\
   %size = call i64 %PyObject_Size(ptr %whole)
@@ -110,8 +110,8 @@ no:
 
 
 def _tensor(at: Offsets) -> str:
-    """Return @tensor_fits: whether something is a thin face of an array as a kind has it by that number, of which is
-    then noted where it lies.
+    """Return @tensor_fits: whether an object is a thin face of an array like the kind's tensor of that number; then its
+    addresses are noted.
     """
     axis = f"""{load("length", "%lengths", "%axis")}{load("own.length", "%own.lengths", "%axis")}\
 {same("as.long", "%length", "%own.length", "axis.long")}\
@@ -164,8 +164,8 @@ note:
 
 
 def _constants() -> str:
-    """Return @constant_fits: whether something is a constant, or one of its type that equals it where that will do;
-    @number_fits: whether it is a number of a type, which is then noted.
+    """Return @constant_fits: whether an object is a constant, or, if that is enough, of its type and equal to it;
+    @number_fits: whether an object is a number of a type; then it is noted.
     """
     return f"""
 define private i1 @constant_fits(ptr %x, ptr %constant, i64 %compared) {{
@@ -189,7 +189,7 @@ define private i1 @number_fits(ptr %kind, ptr %x, ptr %type, i64 %noted) {{
 
 
 def _parts() -> str:
-    """Return @part_fits: whether something is like the part that a cursor is at, which then is behind all of it."""
+    """Return @part_fits: whether an object is like the part at a cursor, which is moved behind all of that part."""
     cases = ((OF_TUPLE, "tuple"), (OF_LIST, "list"), (OF_DICT, "dict"), (WITH_PARTS, "object"), (WITH_SLOTS, "slots"))
     asked = "".join(
         [
@@ -325,8 +325,8 @@ define private i1 @slots_fits(ptr %kind, ptr %cursor, ptr %x, i64 %number) {{
 
 
 def _given() -> str:
-    """Return @given_fit: whether arguments are what a kind was given; @wholes_apart: whether no two wholes that were
-    found are one, but those that were.
+    """Return @given_fit: whether arguments are like those of a kind; @wholes_apart: whether the wholes that were found
+    are the same object exactly where those of the kind were.
     """
     argument = """  %y.at = getelementptr ptr, ptr %y, i64 %n
   %x = load ptr, ptr %y.at
@@ -355,7 +355,7 @@ define private i1 @wholes_apart(ptr %kind) {{
 
 
 def _finding() -> str:
-    """Return @found_at: what is found in some way, null for nothing."""
+    """Return @found_at: the object that is found at a place in some way, null if there is none."""
     return f"""
 define private ptr @found_at(ptr %where, ptr %name, i64 %way) {{
 {given("PyCell_Get", "PyDict_GetItemWithError", "PyObject_GetAttr", "Py_DecRef", "PyErr_Clear")}\
@@ -392,7 +392,7 @@ clear:
 
 
 def _forms(at: Offsets) -> str:
-    """Return @form_fits: whether a function still has what a row says."""
+    """Return @form_fits: whether a function still has the code, defaults and number of attributes of a row."""
     return f"""
 define private i1 @form_fits(ptr %function, ptr %code, ptr %defaults, ptr %kwdefaults, i64 %many) {{
 {given("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyDict_Size")}\
@@ -417,7 +417,7 @@ compare:
 
 
 def _found() -> str:
-    """Return @found_fits: whether what is found in a place is what a row says, by its fields."""
+    """Return @found_fits: whether an object that is found at a place is what a row's fields say."""
     return f"""
 define private i1 @found_fits(ptr %kind, ptr %x, ptr %constant, i64 %compared, i64 %number, ptr %one, ptr %other,
     ptr %third) {{
@@ -458,7 +458,7 @@ no:
 
 
 def _places() -> str:
-    """Return @places_fit: whether a kind's names stand for what they stood for."""
+    """Return @places_fit: whether a kind's names still stand for the same objects."""
     fields = [name if name in ("way", "compared", "number") else f"{name}*" for name in ROWS["places"]]
     values = "ptr %constant, i64 %compared, i64 %number, ptr %one, ptr %other, ptr %third"
     place = f"""{row("places", "%p", *fields)}\
@@ -500,7 +500,7 @@ define private i1 @overlaps_fit(ptr %kind) {{
 
 
 def _writing() -> str:
-    """Return @can_be_written: whether nobody waits for what a kind writes."""
+    """Return @can_be_written: whether there are no pending readers of the memory that a kind writes."""
     write = f"""{row("written", "%w", "number")}{row("tensors", "%number", "object*")}\
 {sure("free", "@is_free(ptr %object)", "w.good", "no")}"""
     return f"""
@@ -510,9 +510,9 @@ define private i1 @can_be_written(ptr %kind) {{
 
 
 def _fits() -> str:
-    """Return @fits: whether a call is of a kind, which is not busy: its words say what that call has found. An
-    object's dict may be made when it is first asked for, and Python would collect garbage then, and run finalizers: it
-    does not as long as such kinds are compared.
+    """Return @fits: whether a call is of a kind, and that is not busy (the kind's words hold what one call has found).
+    An object's dict may be made when it is first asked for; Python might collect garbage then, and run finalizers, so
+    that is disabled while such kinds are compared.
     """
     return f"""
 define private i1 @fits(ptr %kind, ptr %y, i64 %count, ptr %names) {{

@@ -118,7 +118,7 @@ def reduced(x: Vector, offset: int = 0) -> tuple[Vector, Vector, Vector]:
 
 
 def far_reduced(x: Vector, offset: int) -> tuple[Vector, Vector, Vector]:
-    """What reduced() returns, for x above 2^(digits + 1) up to infinity: the method of Payne and Hanek.
+    """Return the same as reduced(), for x above 2^(digits + 1) up to infinity: the method of Payne and Hanek.
 
     With x = y 2^(53 j) the products of y and c0 ... c(j - 1) are multiples of 4 and need not be formed.
     """
@@ -152,7 +152,7 @@ def sine(r: Vector, t: Vector) -> Pair:
 
 
 def sin(x: Vector) -> Vector:
-    """The sine: that of |x|, and the sign put back."""
+    """The sine: that of |x|, with the sign of x put back."""
     r, t, q = reduced(absolute(x))
     return quadrant(r, t, q, bits(x))
 
@@ -163,7 +163,7 @@ def cos(x: Vector) -> Vector:
 
 
 def quadrant(r: Vector, t: Vector, q: Vector, sign: Vector | None) -> Vector:
-    """sin(r + t + q pi/2), with its sign changed where that of another is set."""
+    """sin(r + t + q pi/2), with its sign changed where the sign bit of `sign` is set."""
     h, t, low = *sine(r, t), t
     z = r * r
     near = fma(z, -0.5, 1.0)
@@ -254,7 +254,7 @@ def atan2(x: Vector, y: Vector) -> Vector:
     a, b = absolute(x), absolute(y)
     larger = a > b
     large, small = select(larger, a, b), select(larger, b, a)
-    # So that what a quotient leaves is no subnormal number; a small one beside a large one is as good as 0.
+    # Scaled so that no rest of a quotient is subnormal; a small number beside a large one is as good as 0.
     down, up = large > 2.0 ** (BIAS[x.dtype] - 61), small < 2.0 ** (30 - BIAS[x.dtype])
     factor = select(down, 2.0**-60, select(up, x.like(2.0**60), 1.0))
     return unless_nan(copysign(angle(a * factor, b * factor, bits(y) < 0), x), x, y)
@@ -303,7 +303,7 @@ SINH = {
 
 
 def tanh(x: Vector) -> Vector:
-    """1 - 2 / (e^2x + 1) for |x| not small; x and a rational function else: one division for both."""
+    """1 - 2 / (e^2x + 1) unless |x| is small, else x plus a rational function: one division for both."""
     a = absolute(x)
     z = x * x
     small = a < 0.6
@@ -314,7 +314,7 @@ def tanh(x: Vector) -> Vector:
     high, low = LN2[x.dtype]
     r = fma(n, -low, fma(n, -high, capped + capped))
     power = from_bits(integer << DIGITS[x.dtype], x.dtype)
-    # What bottom = base + more and the division round away is rest / bottom = -rest ratio / 2, and nothing if small.
+    # The rounding errors of bottom = base + more and of the division: rest / bottom = -rest ratio / 2; none if small.
     base = select(small, polynomial(z, q), power + 1.0)
     more = select(small, 0.0, power * (r * polynomial(r, (1.0, *EXP[x.dtype]))))
     bottom = base + more
@@ -400,7 +400,7 @@ LOG_LONG = (
 )
 # exp(r) = 1 + r + r^2 P(r), |r| < 0.3467: 2^-34
 EXP_SHORT = (0.500000006775, 0.166666658608, 0.0416662944942, 0.00833349846085, 0.00139446992853, 0.000197897985465)
-# An exponent beyond is as good as infinite, without making 0 * inf of the logarithm of 1.
+# A larger exponent is as good as infinite; bounded so that its product with the logarithm of 1 is not 0 * inf.
 HUGE = 2.0**500
 
 
@@ -492,7 +492,7 @@ ERF_NEAR = {
         *(-1.6183737295178492e-07, 1.3615136460570693e-08, -7.603858987489061e-10),
     ),
 }
-# log(1 - erf x) = P(x - c), its first coefficient as a sum of two, of which the larger is short as that of ln 2 is:
+# log(1 - erf x) = P(x - c); its first coefficient is a sum of two, of which the larger has few bits, as that of ln 2:
 # 2^-28 for c = 1 and 0.74 < x < 3.95; 2^-56 for c = 2 and 0.98 < x < 5.95
 ERF_FAR = {
     F32: (-1.849609375, 3.8650669e-06, -2.6389673, -0.8431066, -0.04156669, 0.010026016, -0.0019378498, 0.00021703281),
@@ -524,7 +524,7 @@ def erf(x: Vector) -> Vector:
 
 
 def uncontracted(function: Callable[..., Vector]) -> Callable[..., Vector]:
-    """Make a function write without fast-math flags: pairs live from what rounding leaves."""
+    """Make a function write without fast-math flags: pairs depend on exact rounding errors."""
 
     @wraps(function)
     def write(*arguments: Vector) -> Vector:

@@ -1,9 +1,9 @@
-"""Methods in machine code: operators of tensors that are there and small, and the source of all such methods.
+"""Methods in machine code: operators of tensors that are computed and small, and the source of all such methods.
 
-To ask in Python whether operands are thin faces, and to put NumPy's result into a new one, takes twice the time of
-NumPy's own call. Here the same is asked and done through the C interfaces of Python and NumPy, whose functions are
-called by address. Whatever is not thin, and what NumPy refuses, goes through the method's door, the method in Python:
-it decides everything else and words all errors.
+To check in Python whether operands are thin faces, and to put NumPy's result into a new one, takes twice the time of
+NumPy's own call. Here the same is done through the C interfaces of Python and NumPy, whose functions are called by
+address. Operands that are not thin, and calls that NumPy refuses, go to the method's door, the method in Python, which
+decides everything else and words all errors.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .mailbox import load
 
 
 def table_words(methods: int) -> int:
-    """Return the words of a table for so many methods."""
+    """Return the number of words of a table for so many methods."""
     return len(PLACES) + methods * len(ROW)
 
 
 def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
-    the operands in the other order), both with " formula" behind it where the function is no ufunc of NumPy's and takes
+    the operands in the other order), both followed by " formula" if the function is not one of NumPy's ufuncs and takes
     Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", "dispatch", or
-    one of those of array_methods.py.
+    one of those in array_methods.py.
 
-    Its function `kernel` is given the words of a table, and behind them room for the addresses of the methods.
+    Its function `kernel` is given the words of a table, and behind them space for the addresses of the methods.
     """
     words = table_words(len(kinds))
     return "".join(
@@ -60,7 +60,7 @@ def source(kinds: Sequence[str], at: Offsets) -> str:
 
 
 def _method(number: int, kind: str) -> str:
-    """Return what Python calls: a method's code, given its row."""
+    """Return the function that Python calls: it calls the code of a method's kind with the method's row."""
     row = f"ptr getelementptr (i64, ptr @table, i64 {len(PLACES) + number * len(ROW)})"
     taken = "ptr %x, ptr %y, i64 %count" if kind == "setitem" else "ptr %x, ptr %y"
     if kind in GIVEN_MORE:
@@ -74,7 +74,7 @@ def _method(number: int, kind: str) -> str:
 
 
 def _entry(words: int, methods: int) -> str:
-    """Return the function that takes over a table and tells where the methods are."""
+    """Return the function that copies a table and writes the addresses of the methods behind it."""
     told = [
         f"  %to{n} = getelementptr i64, ptr %run, i64 {words + n}\n  store ptr @method{n}, ptr %to{n}\n"
         for n in range(methods)
@@ -100,9 +100,9 @@ copied:
 
 
 def _operands(at: Offsets) -> str:
-    """Return @operand: what a NumPy function takes for a tensor or a number beside an array, a new reference.
+    """Return @operand: a new reference to the object to give NumPy for a tensor or a number beside an array.
 
-    Beside an array without axes that is the number itself where NumPy's scalars compute the result.
+    Beside an array without axes that is the number itself if NumPy's scalars compute the result.
     """
     return f"""
 define private ptr @number_beside(ptr %a, ptr %y, i1 %itself) {{
@@ -163,9 +163,9 @@ unknown:
 
 
 def _scalars(at: Offsets) -> str:
-    """Return @has_axes: whether an operand has; @element_of: the element of an array without any; @of_scalars: what is
-    computed of two operands that have none by NumPy's scalars, the same bits in a quarter of the time; @ordered: what a
-    function computes of two operands, which it takes over.
+    """Return @has_axes: whether an operand has axes; @element_of: the element of an array without axes; @of_scalars:
+    the result for two operands without axes by NumPy's scalars: the same bits in a quarter of the time; @ordered: the
+    result of a function of two operands, whose references it takes over.
     """
     return f"""
 define private i1 @has_axes(ptr %x) {{
@@ -235,7 +235,7 @@ computed:
 
 
 def _writing(at: Offsets) -> str:
-    """Return @into: what a NumPy function computes of an array and another operand, into the array; @stays_value:
+    """Return @into: writes the result of a NumPy function of an array and another operand to the array; @stays_value:
     whether a tensor is a value without axes, which nobody sees change, and NumPy's scalars compute the result.
     """
     return f"""
@@ -337,7 +337,7 @@ go:
 
 
 def _number(at: Offsets) -> str:
-    """Return the method that makes a Python number of a real value without axes; its row's function is one of C's."""
+    """Return the method that makes a Python number from a real value without axes, by its row's C function."""
     return f"""
 define private ptr @number(ptr %x, ptr %y, ptr %row) {{
 {of_row("function")}{found("a", "@unwatched(ptr %x)", "asked", "long")}\
@@ -355,7 +355,7 @@ go:
 
 
 def _truth() -> str:
-    """Return the method that tells whether a value without axes is true."""
+    """Return the method that returns whether a value without axes is true."""
     return f"""
 define private ptr @truth(ptr %x, ptr %y, ptr %row) {{
 {given("PyObject_IsTrue", "PyBool_FromLong")}{found("a", "@unwatched(ptr %x)", "asked", "long")}\
@@ -374,7 +374,7 @@ made:
 
 
 def _length(at: Offsets) -> str:
-    """Return the method that tells the length of the first axis."""
+    """Return the method that returns the length of the first axis."""
     return f"""
 define private ptr @length(ptr %x, ptr %y, ptr %row) {{
 {given("PyLong_FromSsize_t")}{found("a", "@array_of(ptr %x)", "asked", "long")}\

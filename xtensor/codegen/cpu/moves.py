@@ -1,7 +1,7 @@
-"""Where the elements of a round lie: loads and stores of vectors, whole or under a mask, and how they lie in memory.
+"""Loads and stores of the elements of an iteration: of vectors, whole or under a mask, for all layouts of operands.
 
-Elements side by side are one load of a vector; others have an address each. A complex number is two numbers side by
-side: a vector of them is one of twice as many numbers, which is taken apart when it is loaded.
+Contiguous elements are one load of a vector; others have an address each. A complex number is two numbers side by side:
+a vector of them is one of twice as many numbers, which is split into parts when it is loaded.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from . import complex as pairs
 from .complex import Complex, Value, count_of, named, parts_of
 from .vector import BOOL, Vector, Writer
 
-# How an operand lies along the innermost axis: side by side, the same element throughout, any other stride, or such a
-# stride and side by side along the axis before it.
+# How an operand lies along the innermost axis: contiguous, the same element throughout, any other stride, or such a
+# stride but contiguous along the axis before it.
 PACKED, SAME, STRIDED, CROSSWISE = "packed", "same", "strided", "crosswise"
 
 
 class Form(NamedTuple):
-    """What code depends on besides the program.
+    """The facts besides the program on which code depends.
 
     lanes: elements per vector. depth: nested loops. lie: how each operand (inputs, outputs) lies along the innermost
-    axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory allows it.
-    fetches: the packed inputs of which memory further on is fetched with each load; one more slot says how far on.
-    strip: whether rows are parts of a strip of columns: what is further on is fetched row by row, and who calls the
-    code waits for what goes past the caches. roomy: the operands that have room for a whole vector at their end: what
-    is stored under a mask is not at hand when it is loaded again at once. brief: whether there is to be one loop for
-    whole and partial rounds, however few the steps are.
+    axis. streams: whether outputs bypass the caches, in whole vectors that begin where memory is aligned.
+    fetches: the packed inputs that are prefetched further ahead at each load; one more slot says how far.
+    strip: whether rows are parts of a strip of columns: prefetches go row by row then, and the caller of the code waits
+    for stores that bypass the caches. roomy: the operands that have room for a whole vector at their end, and need no
+    masks (values stored under a mask are slow to load again at once). brief: whether there is to be one loop for whole
+    and partial iterations, however few the steps are.
     """
 
     lanes: int
@@ -53,14 +53,14 @@ def memory_type(dtype: DType) -> str:
 
 
 def slots_of(kind: str) -> int:
-    """Return how many slots of 8 bytes a value of a type in memory takes."""
+    """Return how many slots of 8 bytes a value of a type takes."""
     return 2 if kind == "<2 x double>" else 1
 
 
 class Moves:
     """The text of loads and stores while it is written.
 
-    lines: where it goes. pointers: of each input and output, the name of where its row begins.
+    lines: where the text goes. pointers: for each input and output, the name of the pointer to its row.
     """
 
     def __init__(self, program: Program, form: Form, contract: bool, lines: list[str]) -> None:
@@ -70,7 +70,7 @@ class Moves:
         self.pointers: list[str] = []
         self.writer = Writer(form.lanes)
         self.writer.flags = "contract " if contract else ""
-        self.index = "%i"  # the element that a round begins with
+        self.index = "%i"  # the first element of an iteration
         self.operands = [*program.inputs, *(program.dtypes[number] for number in program.outputs)]
         self.operands += [reduction.dtype for reduction in program.reductions]
         self.mask = f"<{form.lanes} x i1>"
@@ -82,7 +82,7 @@ class Moves:
         self.writer.block = label
 
     def written(self) -> None:
-        """Take over what the writer has emitted."""
+        """Move the writer's lines to the text."""
         self.lines += self.writer.lines
         self.writer.lines.clear()
 
@@ -94,7 +94,7 @@ class Moves:
         return "<" + ", ".join(f"i64 {lane}" for lane in range(self.form.lanes)) + ">"
 
     def spread(self, scalar: str, name: str, kind: str) -> None:
-        """Make a vector of one number in every lane."""
+        """Write the broadcast of a number to all lanes."""
         lanes = self.form.lanes
         vector = f"<{lanes} x {kind}>"
         self.lines.append(f"%{name}.one = insertelement {vector} poison, {kind} {scalar}, i32 0")
@@ -103,7 +103,7 @@ class Moves:
         )
 
     def spread_value(self, scalar: str, name: str, dtype: DType) -> Value:
-        """Return a vector of one number, given as memory has it."""
+        """Write the broadcast of a number, given in its type in memory, and return the value."""
         if dtype.kind != "c":
             self.spread(scalar, name, memory_type(dtype))
             return self.value(f"%{name}", dtype)
@@ -114,7 +114,7 @@ class Moves:
         return value
 
     def value(self, name: str, dtype: DType) -> Value:
-        """Return a vector that lies in a register as memory has it, as its dtype; bytes become truth values."""
+        """Return the value of a vector loaded from memory: bytes become truth values, complex numbers two vectors."""
         if dtype.kind == "c":
             found = pairs.taken_apart(self.writer, name, dtype)
             self.written()
@@ -129,15 +129,15 @@ class Moves:
     # ---- where elements are
 
     def _is_run(self, place: int) -> bool:
-        """Return whether the elements of a row lie side by side, in memory or in a tile."""
+        """Return whether the elements of a row are contiguous, in memory or in a tile."""
         return self.lie(place) in (PACKED, CROSSWISE)
 
     def _vector_type(self, dtype: DType) -> str:
-        """Return the type of a vector as memory has it."""
+        """Return the type of a vector in memory."""
         return f"<{count_of(dtype) * self.form.lanes} x {memory_type(real_of(dtype))}>"
 
     def _addresses(self, place: int, suffix: str) -> str:
-        """Write where a round's elements are: the first where they are packed, else each; return the name."""
+        """Write the address of an iteration's first element if they are contiguous, else of each; return its name."""
         base, name = self.pointers[place], f"%at{place}{suffix}"
         if self._is_run(place):
             self.lines.append(
@@ -152,7 +152,7 @@ class Moves:
     # ---- loads
 
     def load(self, place: int, suffix: str, mask: str | None) -> str:
-        """Write one load, whole or under a mask; return the name of what was loaded."""
+        """Write one load, whole or under a mask; return the name of the loaded vector."""
         dtype = self.program.inputs[place]
         kind, short = self._vector_type(dtype), self._short(dtype)
         address, name = self._addresses(place, suffix), f"%load{place}{suffix}"
@@ -170,7 +170,7 @@ class Moves:
                     f"(ptr align 1 {address}, {masked} {given}, {kind} zeroinitializer)"
                 )
             return name
-        # align 1 throughout: memory that is shared with others begins anywhere.
+        # align 1 throughout: memory that is shared with other libraries may begin at any address.
         if mask is None and not self.form.brief:
             return self._load_each(place, address, name)
         pointers, many, each = self._pointers(dtype, address, name)
@@ -183,11 +183,11 @@ class Moves:
         return name
 
     def _mask_type(self, dtype: DType) -> str:
-        """Return the type of a mask of the numbers in memory."""
+        """Return the type of a mask over the numbers in memory, of which a complex element has two."""
         return f"<{count_of(dtype) * self.form.lanes} x i1>"
 
     def _given(self, mask: str | None, dtype: DType, name: str) -> str:
-        """Return a mask of the numbers in memory, of which all are given where there is none of the lanes."""
+        """Return a mask over the numbers in memory for a mask over lanes; None stands for all."""
         if mask is None:
             return "splat (i1 true)"
         if dtype.kind != "c":
@@ -196,7 +196,7 @@ class Moves:
         return f"{name}.mask"
 
     def _pointers(self, dtype: DType, address: str, name: str) -> tuple[str, str, str]:
-        """Return the type of pointers to all numbers of a round, how intrinsics' names spell it, and their name."""
+        """Return the type of pointers to all numbers of an iteration, its spelling in intrinsics, and their name."""
         many = count_of(dtype) * self.form.lanes
         pointers = f"<{many} x ptr>"
         if dtype.kind == "c":
@@ -208,7 +208,7 @@ class Moves:
         return pointers, f"v{many}p0", address
 
     def _load_each(self, place: int, address: str, name: str) -> str:
-        """Write the loads of a whole round, element by element: gathers take two to three times as long (Zen 5)."""
+        """Write the loads of a whole iteration, element by element: gathers take two to three times as long (Zen 5)."""
         dtype = self.program.inputs[place]
         kind, whole, vector = memory_type(dtype), self._vector_type(dtype), "poison"
         for lane, at in enumerate(self._each_address(place, address)):
@@ -224,7 +224,7 @@ class Moves:
         return vector
 
     def _store_each(self, place: int, address: str, vector: str) -> None:
-        """Write the stores of a whole round, element by element, as loads are."""
+        """Write the stores of a whole iteration, element by element, as for loads."""
         dtype = self.operands[place]
         kind = memory_type(dtype)
         for lane, at in enumerate(self._each_address(place, address)):
@@ -237,24 +237,24 @@ class Moves:
             self.lines.append(f"store {kind} {at}.value, ptr {at}, align 1")
 
     def _each_address(self, place: int, address: str) -> list[str]:
-        """Write where each element of a round is, one stride after the other; return the names."""
+        """Write the address of each element of an iteration, one stride after the other; return the names."""
         names = [f"{address}.first", *(f"{address}.{lane}" for lane in range(1, self.form.lanes))]
         for before, name in pairwise(names):
             self.lines.append(f"{name} = getelementptr i8, ptr {before}, i64 %s{place}")
         return names
 
     def _fetch_ahead(self, place: int, address: str) -> None:
-        """Have memory fetched that is read later: processors look less far ahead."""
+        """Write a prefetch of memory further ahead than processors look by themselves."""
         self.lines.append(f"{address}.ahead = getelementptr i8, ptr {address}, i64 %ahead{place}")
         self.fetch(f"{address}.ahead")
 
     def fetch(self, address: str) -> None:
-        """Have memory fetched that is read later."""
+        """Write a prefetch of an address."""
         self._declare("void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def _short(self, dtype: DType) -> str:
-        """Return the type of a vector as memory has it as intrinsics' names spell it."""
+        """Return the type of a vector in memory as intrinsics' names spell it."""
         return _short(count_of(dtype) * self.form.lanes, real_of(dtype))
 
     def _declare(self, text: str) -> None:
@@ -263,7 +263,7 @@ class Moves:
     # ---- stores
 
     def _as_memory(self, value: Value, name: str) -> str:
-        """Write a vector as memory has it; return its name, which may be the one given."""
+        """Write the conversion of a vector to its type in memory; return its name, which may be the value's own."""
         if isinstance(value, Complex):
             found = pairs.put_together(value)
             self.written()
@@ -306,7 +306,7 @@ class Moves:
         )
 
     def first_lane(self, vector: Value, name: str) -> str:
-        """Write what the first lane of a vector has, as memory has it; return its name."""
+        """Write the extraction of a vector's first lane, in its type in memory; return its name."""
         self.written()
         if isinstance(vector, Complex):
             kind, part = memory_type(vector.dtype), memory_type(vector.real.dtype)

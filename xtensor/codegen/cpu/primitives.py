@@ -1,7 +1,7 @@
 """The scalar primitives as vector code, with NumPy's meaning for every dtype.
 
-Each takes vectors of its loop's dtypes. The care that machines need is taken here, once: no division traps, no shift
-or conversion is undefined, NaN and signed zeros come out as NumPy's do.
+Each takes vectors of its loop's dtypes. The edge cases of machine instructions are handled here, once: no division
+traps, no shift or conversion is undefined, NaN and signed zeros come out as in NumPy.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _floating(a: Vector) -> Vector:
 
 
 def maximum(a: Vector, b: Vector) -> Vector:
-    """The larger; a NaN wins; of equal ones (two zeros) the second, as NumPy's vector code has it."""
+    """The larger; a NaN wins; of equal ones (two zeros) the second, as in NumPy's vector code."""
     if a.dtype == BOOL:
         return a | b
     larger = select(a > b, a, b)
@@ -198,7 +198,7 @@ def _shift_fits(places: Vector) -> Vector:
     return (places >= 0) & (places < width) if places.dtype.kind == "i" else places < width
 
 
-# ---- rounding: integers are whole as they are
+# ---- rounding: integers stay as they are
 
 
 def _rounding(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
@@ -220,7 +220,7 @@ def cast(a: Vector, dtype: DType) -> Vector:
 
 
 def _float_to_integer(a: Vector, dtype: DType) -> Vector:
-    """Truncate through a wider integer, as C compilers do; what does not fit there becomes its lowest value."""
+    """Truncate through a wider integer, as C compilers do; numbers that do not fit it become its lowest value."""
     if dtype.itemsize == 8 and dtype.kind == "u":
         half = 2.0**63
         large = a >= half
@@ -239,7 +239,7 @@ def _saturating(a: Vector, wide: DType) -> Vector:
 
 
 def known_power(a: Vector, exponent: float) -> Vector:
-    """A small whole power as multiplications, 1 / a, or the root of a, whose powers of -0.0 and -inf are positive."""
+    """A small whole power by multiplications, 1 / a, or the root of a, where -0.0 gives 0.0 and -inf gives inf."""
     if exponent == -1:
         return reciprocal(a)
     if exponent == 0.5:

@@ -1,8 +1,8 @@
 """Row programs as LLVM IR: a function for each stage, and one that takes every row through all of them.
 
-The slots are those of a kernel (see llvm.py): the operands are the items that lie outside, the memory to work in is a
-row of each wide item that lives only inside, the scalars are those of the stages in turn. What a row has one number of
-goes from function to function in registers.
+The slots are those of a kernel (see kernel.py): the operands are the items in memory outside the program, the scratch
+memory is a row of each wide item inside it, the scalars are those of the stages in turn. Items with one number per row
+go from function to function in registers.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .moves import PACKED, SAME, Form, memory_type
 
 
 class RowForm(NamedTuple):
-    """What code depends on besides the row program.
+    """The facts besides the row program on which code depends.
 
     depth: nested loops, with the one over cells. vector_bytes: of a register. streams: by stage, whether its outputs
-    bypass the caches. fetches: the items of which rows further on are fetched: each stage over cells does so for a row
-    further on than the one before.
+    bypass the caches. fetches: the items whose next rows are prefetched: each stage over cells prefetches one row
+    further ahead than the stage before.
     """
 
     depth: int
@@ -65,7 +65,7 @@ def _entry(rows: RowProgram, form: RowForm, frame: Frame) -> None:
 
 
 def _fetch_rows(rows: RowProgram, form: RowForm, frame: Frame) -> None:
-    """Write where the rows begin that each stage over cells fetches."""
+    """Write the addresses of the rows that each stage over cells prefetches."""
     for number in form.fetches:
         before = frame.pointer(f"item{number}")
         for place, stage in enumerate(rows.stages):
@@ -76,20 +76,20 @@ def _fetch_rows(rows: RowProgram, form: RowForm, frame: Frame) -> None:
 
 
 def outside(rows: RowProgram) -> list[int]:
-    """Return the items that lie in memory that is not the program's own."""
+    """Return the items in memory outside the program, which are its operands."""
     return [number for number, item in enumerate(rows.items) if item.role != INSIDE]
 
 
 def own_rows(rows: RowProgram) -> list[int]:
-    """Return the items that have a row of memory of their own: wide ones that live only inside."""
+    """Return the items that have a row of scratch memory: wide ones that only exist inside the program."""
     return [number for number, item in enumerate(rows.items) if item.wide and item.role == INSIDE]
 
 
 class _Function:
     """The function of one stage over one row, and its call.
 
-    It takes the length of a row, where the rows of wide items begin, the numbers of narrow inputs, rows that are
-    fetched, and the scalars. It returns what a row has one number of.
+    It takes the length of a row, the addresses of the rows of wide items, the numbers of narrow inputs, the addresses
+    of rows to prefetch, and the scalars. It returns its results that have one number per row.
     """
 
     def __init__(self, rows: RowProgram, place: int, form: RowForm, frame: Frame, contract: bool) -> None:
@@ -108,7 +108,7 @@ class _Function:
         self.parameters = self._parameters()
 
     def _parameters(self) -> list[tuple[str, str, str]]:
-        """Return of each parameter its type, its name, and what the call gives."""
+        """Return for each parameter its type, its name, and the argument of the call."""
         found = [("i64", "%n", f"%n{self.frame.depth - 1}")] if self.stage.wide else []
         for at, number in enumerate(self.moved):
             item = self.rows.items[number]
@@ -126,7 +126,7 @@ class _Function:
 
     @property
     def kind(self) -> str:
-        """The type of what is returned."""
+        """The type of the function's result."""
         kinds = [memory_type(self.rows.items[number].dtype) for number in self.returned]
         return f"{{{', '.join(kinds)}}}" if kinds else "void"
 
@@ -146,13 +146,13 @@ class _Function:
         return "\n".join([f"define internal {self.kind} @stage{self.place}({given}) {{", *lines, "}"])
 
     def _once(self) -> list[str]:
-        """Write a stage that has nothing to do with cells."""
+        """Write a stage that is computed once per row; return the names of its results."""
         loop = self.loop
         values = loop.compute(list(loop.load_same().values()))
         return [loop.first_lane(values[n], f"out{at}") for at, n in enumerate(self.stage.program.outputs)]
 
     def call(self) -> None:
-        """Write the call in the loop over rows, and take what it returns."""
+        """Write the call in the loop over rows, and store the results that are kept."""
         lines = self.frame.lines
         given = ", ".join([f"{kind} {value}" for kind, _, value in self.parameters])
         result = f"%called{self.place} = " if self.returned else ""

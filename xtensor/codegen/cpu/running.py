@@ -1,7 +1,7 @@
 """Running sums, products and extremes as machine code: the elements of a row are taken in order, as NumPy does.
 
-A call is told, in words: where the array `x` and the result `y` are, how many rows there are along two axes, how long
-these are, and the bytes from one to the next in each.
+The words of a call: the addresses of the array `x` and of the result `y`, the lengths of two axes of rows, the length
+of a row, and the strides of both arrays along these in bytes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from .mailbox import load
 NAMES = ["x", "y", *[f"n.{one}" for one in (*OUTER, "row")]]
 NAMES += [f"{own}.{one}" for own in "xy" for one in (*OUTER, "row")]
 
-# LLVM's types by the characters of dtypes, and its instructions by what is done, of floats and of integers: what adds
-# or multiplies, or what compares a total that stays with an element that else takes its place.
+# LLVM's types by the characters of dtypes, and its instructions by function, for floats and for integers: one that adds
+# or multiplies, or one that compares the total with an element, which replaces the total if that is false.
 TYPES = {"f": "float", "d": "double", "l": "i64"}
 _INSTRUCTIONS = {
     "cumulative_sum": ("fadd", "add"),
@@ -27,7 +27,7 @@ _INSTRUCTIONS = {
 
 
 def _at(own: str, begin: str, *steps: str) -> str:
-    """Return the lines that find an element, so many steps from where something begins."""
+    """Return the lines that compute an address, from a pointer and pairs of factors whose products are offsets."""
     lines, place = "", begin
     for number, step in enumerate(steps):
         lines += f"  %{own}.by{number} = mul i64 {step}\n"
@@ -37,12 +37,12 @@ def _at(own: str, begin: str, *steps: str) -> str:
 
 
 def _next(instruction: str, kind: str) -> str:
-    """Return the lines that make %sum of %total and %element."""
+    """Return the lines that compute %sum from %total and %element."""
     if "cmp" not in instruction:
         return f"  %sum = {instruction} {kind} %total, %element\n"
     lines = f"  %beyond = {instruction} {kind} %total, %element\n"
     stays = "%beyond"
-    if kind != "i64":  # a total that is no number stays, as NumPy has it
+    if kind != "i64":  # a total that is NaN stays, as in NumPy
         lines += f"  %odd = fcmp uno {kind} %total, %total\n  %stays = or i1 %beyond, %odd\n"
         stays = "%stays"
     return f"{lines}  %sum = select i1 {stays}, {kind} %total, {kind} %element\n"

@@ -1,8 +1,8 @@
-"""Products of many small matrices of one shape: tiles are added up from both operands where they lie.
+"""Products of many small matrices of one shape: tiles are computed from both operands where they lie.
 
-Lengths are constants of the code, which has no tables, and packs B alone, where its columns lie apart or many tiles
-read it. Rows of complex numbers are rows of their parts: those of B are multiplied with the real parts of A and with
-the imaginary ones, whose sums are added times the imaginary unit.
+Lengths are constants of the code, which has no tables, and only packs B, if its columns are not contiguous or many
+tiles read it. Rows of complex numbers are rows of their parts: those of B are multiplied by the real parts of A and by
+the imaginary parts; the sums of the latter are added times the imaginary unit.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .gemm import Form, declared, itemsize, loads, splat
 # Kernels that are remembered.
 REMEMBERED = 256
 
-# What the kernel is told; next: parts of numbers from matrix to matrix.
+# The words of the kernel; next: strides from matrix to matrix, in parts of numbers.
 POINTERS = ("a.0", "b.0", "c.0")
 NUMBERS = ("count", "a.next", "b.next", "c.next")
 
 # The names of sums, by part of A, row and register.
 Cells: TypeAlias = dict[tuple[int, int, int], str]
 
-# What a tile takes besides, in multiplications of a term; multiplications up to which a tile is written out; tiles that
-# read a panel of B from which on it is packed.
+# The overhead of a tile, in multiplications of a term; the most multiplications of a tile that is unrolled; the fewest
+# tiles reading a panel of B for which it is packed.
 TILE, WRITTEN_OUT, PACKED_TILES = 1, 128, 4
 
 
 class Product(NamedTuple):
     """What a kernel is made for: products of matrices (rows, depth) and (depth, columns), whose numbers have so many
-    parts. form: of tiles of parts. lies: numbers from row to row of A, and from term to term; of B, from term to term,
-    and from column to column.
+    parts. form: of tiles of parts. lies: the strides of A from row to row and from term to term, in numbers, and of B
+    from term to term and from column to column.
     """
 
     form: Form
@@ -58,27 +58,27 @@ class Product(NamedTuple):
 
     @property
     def packs(self) -> bool:
-        """Whether panels of B are copied side by side: where columns lie apart, and where many tiles read one whose
-        rows would share places of the nearest cache.
+        """Whether panels of B are packed: if columns are not contiguous, and if many tiles read a panel, whose rows
+        might compete for the same sets of the nearest cache.
         """
         return self.lies[3] != 1 or ceil(self.rows / self.form.height) >= PACKED_TILES
 
     @property
     def b_step(self) -> int:
-        """The parts from term to term of what tiles read."""
+        """The stride from term to term, in parts, of the B that tiles read."""
         return self.form.width if self.packs else self.lies[2] * self.parts
 
 
 @lru_cache(REMEMBERED)
 def stack_kernel(char: str, rows: int, depth: int, columns: int, lies: tuple[int, int, int, int]) -> Code:
-    """Return the machine code that writes products (rows, columns) in C order of matrices that lie so (see Product)."""
+    """Return the machine code that writes products (rows, columns) in C order; lies: of the matrices, as in Product."""
     parts = 1 + (char in "FD")
     form = _form(char.lower(), rows, parts * columns, parts)
     return handmade("\n".join(_source(Product(form, rows, depth, columns, parts, lies))))
 
 
 def _form(char: str, rows: int, width: int, parts: int) -> Form:
-    """Return the form of tiles: few sums in vain, and few loads for each of them. Sums of each part of A are apart."""
+    """Return the form of tiles, with few wasted sums, and few loads for each sum. Each part of A has its own sums."""
     machine = the_host()
     few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
     whole = machine.vector_bytes // itemsize(char)
@@ -149,7 +149,7 @@ def _pack(one: Product, width: int) -> Iterator[str]:
 
 
 def _taken(one: Product, v: int, first: int, count: int) -> Generator[str, None, str]:
-    """Yield the lines that make a register of so many parts of columns of B at %b.k, and zeros; return its name."""
+    """Yield the lines that load a register with `count` parts of columns of B at %b.k, and zeros; return its name."""
     kind, column, value = one.form.kind, one.lies[3], "zeroinitializer"
     if column == 1:
         yield f"  %from{v} = getelementptr {kind}, ptr %b.k, i64 {first}"
@@ -182,7 +182,7 @@ def _tile(one: Product, height: int, width: int) -> Iterator[str]:
 
 
 def _added_up(one: Product, height: int, width: int) -> Generator[str, None, Cells]:
-    """Yield the lines that add up a tile, in a loop or written out; return the sums."""
+    """Yield the lines that add up a tile, in a loop or unrolled; return the sums."""
     form = one.form
     cells = [(p, r, v) for p in range(one.parts) for r in range(height) for v in range(ceil(width / form.lanes))]
     if one.depth * len(cells) <= WRITTEN_OUT:
@@ -224,7 +224,7 @@ def _term(one: Product, width: int, sums: Cells, own: str) -> Generator[str, Non
 
 
 def _exchanged(one: Product, name: str, made: str) -> Iterator[str]:
-    """Yield the lines that make numbers times the imaginary unit."""
+    """Yield the lines that multiply complex numbers by the imaginary unit."""
     lanes = range(one.form.lanes)
     signs = ", ".join(f"{one.form.kind} {-1.0 if lane % 2 == 0 else 1.0}" for lane in lanes)
     order = ", ".join(f"i32 {lane ^ 1}" for lane in lanes)
@@ -244,7 +244,7 @@ def _moved(one: Product, count: int, pointer: str) -> str:
 
 
 def _stored(one: Product, count: int, pointer: str, value: str) -> Iterator[str]:
-    """Yield the store of all lanes, or of the first: as parts of a register, which no processor is slow at."""
+    """Yield the store of all lanes, or of the first ones as a shorter vector, which is fast on all processors."""
     lanes, align, vector = one.form.lanes, one.form.itemsize, one.vector
     if count < lanes:
         order = ", ".join(f"i32 {lane}" for lane in range(count))

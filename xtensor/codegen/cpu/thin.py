@@ -1,8 +1,8 @@
-"""Products with a matrix of few columns: sums along rows of A, in registers of terms that follow each other.
+"""Products with a matrix of few columns: sums along rows of A, in registers of consecutive terms.
 
-A register of columns would be filled to a part. Here all lanes of a register are terms of one sum, of which there are
-some rows' and some columns' at a time, so that there are fewer loads than multiplications; more columns go over the
-same rows again, which are in the nearest cache. In the end registers of sums are added across, all at once.
+A register of columns would be only partly filled. Here all lanes of a register are terms of one sum; the sums of some
+rows and some columns are computed at a time, so that there are fewer loads than multiplications. More columns go over
+the same rows again, which are in the nearest cache. In the end registers of sums are added across, all at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from .compile import Code, handmade, the_host
 from .gemm import Form, declared, first_lanes, itemsize, loads
 
-# What the kernel is told. b: registers of terms of each column in turn, zeros behind the last term. c: in C order.
+# The words of the kernel. b: registers of terms of each column in turn, zeros behind the last term. c: in C order.
 POINTERS = ("a", "b", "c")
 NUMBERS = ("rows", "depth", "a.step")
 
@@ -22,20 +22,20 @@ SUMS, COLUMNS, ROWS = (12, 24), 4, 8
 
 
 def thin_form(char: str, columns: int) -> Form:
-    """Return the form for so many columns on this machine: the rows of which sums are made at a time."""
+    """Return the form for so many columns on this machine; its height is the rows whose sums are computed at a time."""
     machine = the_host()
     lanes = machine.vector_bytes // itemsize(char)
     return Form(char, lanes, min(SUMS[machine.vector_bytes == 64] // _together(columns), ROWS), columns)
 
 
 def _together(columns: int) -> int:
-    """Return how many columns have their sums at a time, about as many each time."""
+    """Return for how many columns sums are computed at a time, about as many each time."""
     return -(-columns // -(-columns // COLUMNS))
 
 
 @cache
 def thin_kernel(form: Form) -> Code:
-    """Return the machine code; there are at least as many rows as are made at a time."""
+    """Return the machine code; there must be at least as many rows as are computed at a time."""
     return handmade("\n".join(_source(form)))
 
 
@@ -68,7 +68,7 @@ def _source(form: Form) -> Iterator[str]:
 
 
 def _sums(form: Form, columns: range, before: str, own: str) -> Iterator[str]:
-    """Yield the lines that make sums of some columns, %all..., after a block; own: ends the names of their blocks."""
+    """Yield the lines that compute sums of some columns, %all..., after a block; own: the suffix of block names."""
     vector, cells = f"<{form.lanes} x {form.kind}>", [(r, j) for r in range(form.height) for j in columns]
     yield f"  br i1 %any, label %term{own}, label %end{own}\nterm{own}:"
     yield f"  %k{own} = phi i64 [0, %{before}], [%k{own}.n, %term{own}]"
@@ -92,7 +92,7 @@ def _terms(form: Form, columns: range, made: str, k: str, sums: str, mask: str =
     yield f"  %b.{made} = mul i64 {k}, {form.registers}"
     for r in range(form.height):
         yield f"  %x.{made}.{r}.at = getelementptr {kind}, ptr %a{r}, i64 {k}"
-        if not columns.start and not mask:  # rows may be pages of memory, at whose ends processors do not look ahead
+        if not columns.start and not mask:  # rows may be pages of memory; processors do not prefetch beyond a page
             yield f"  %ahead{r} = getelementptr {kind}, ptr %next{r}, i64 {k}"
             yield f"  call void @llvm.prefetch.p0(ptr %ahead{r}, i32 0, i32 3, i32 1)"
         if mask:
@@ -112,8 +112,8 @@ def _terms(form: Form, columns: range, made: str, k: str, sums: str, mask: str =
 def _added_across(form: Form, names: list[str], first: int) -> Iterator[str]:
     """Yield the lines that store the sums over the lanes of registers, from element `first` of the rows at %c.at.
 
-    Two registers become one, of which each half of a part holds the sums of two halves of one of them, until a part is
-    a single lane. What stands so far apart is paired that the sums come out in order.
+    Two registers are combined to one: each part of lanes becomes half as long, by adding its two halves, until it is a
+    single lane. The registers that are paired are so far apart that the sums come out in order.
     """
     lanes, vector, count = form.lanes, f"<{form.lanes} x {form.kind}>", len(names)
     names, part = names + ["zeroinitializer"] * (lanes - count), lanes

@@ -1,18 +1,18 @@
-"""Tiles turned over in registers: an operand that is packed along the second innermost axis becomes rows.
+"""Tiles transposed in registers: an operand that is contiguous along the second innermost axis becomes rows.
 
-One element at a time, such an operand costs a load for each lane. Here as many vectors are read along its own axis as
-a vector has lanes, turned over by shuffles, and laid down as rows in scratch memory, from where the innermost loop
-reads them as it reads packed operands.
+Read along the innermost axis, such an operand costs a load for each lane. Here as many vectors are read along its own
+axis as a vector has lanes, transposed by shuffles, and stored as rows in scratch memory, from where the innermost loop
+reads them like packed operands.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# At most so many columns are turned over at a time.
+# At most so many columns are transposed at a time.
 WIDTH = 256
 
-# Bytes of the operand's own axis that are fetched ahead.
+# How many bytes ahead the operand is prefetched along its own axis.
 AHEAD = 512
 
 
@@ -22,7 +22,7 @@ def width(lanes: int) -> int:
 
 
 class Tile(NamedTuple):
-    """What is turned over: an operand's place, the IR type of an element, its bytes, and the lanes of a vector.
+    """A tile to transpose: an operand's place, the IR type of an element, its bytes, and the lanes of a vector.
 
     base: the address of the element in the corner of the first tile. columns: how many there are from there on.
     """
@@ -44,7 +44,7 @@ class Tile(NamedTuple):
 
 
 def begin(row: str, rows: str, lanes: int) -> list[str]:
-    """Write what all tiles share: how many rows are left, as a number and as a mask. Ends inside the block %turn."""
+    """Write what all tiles share: the number of rows that are left, and their mask. Ends inside the block %turn."""
     counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
     steps = f"<{lanes} x i64>"
     return [
@@ -61,9 +61,9 @@ def begin(row: str, rows: str, lanes: int) -> list[str]:
 
 
 def turn(tile: Tile, before: str, after: str) -> list[str]:
-    """Write the loop that turns an operand's rows over, from a block of one name to the block of another.
+    """Write the loop that transposes the tiles of an operand. before, after: the blocks around it.
 
-    It begins at the column %tiles.start: 0, or a vector before, where rows go on before their start.
+    It begins at the column %tiles.start: 0, or a vector before if rows go on before their start.
     """
     name, lanes = f"turn{tile.place}", tile.lanes
     lines = [
@@ -101,7 +101,7 @@ def turn(tile: Tile, before: str, after: str) -> list[str]:
 
 
 def _part(tile: Tile, name: str) -> list[str]:
-    """Write the loads of a tile at an edge: only what is there is read."""
+    """Write the loads of a tile at an edge, under masks: only existing elements are read."""
     lines = []
     for k in range(tile.lanes):
         lines += [
@@ -121,7 +121,7 @@ def masked_load(tile: Tile) -> str:
 
 
 def declarations(tile: Tile) -> list[str]:
-    """Return what turn() calls."""
+    """Return the declarations of the intrinsics that turn() calls."""
     return [
         f"declare {tile.vector} {masked_load(tile)}(ptr, {tile.mask}, {tile.vector})",
         "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
@@ -129,7 +129,7 @@ def declarations(tile: Tile) -> list[str]:
 
 
 def _shuffles(tile: Tile, name: str) -> list[str]:
-    """Write the turning: each pass deals vectors k and k + half into 2 k and 2 k + 1, element by element in turn."""
+    """Write the transposition: each pass interleaves the elements of vectors k and k + half into 2 k and 2 k + 1."""
     lanes, half = tile.lanes, tile.lanes // 2
     halves = [
         ", ".join(f"i32 {at}" for lane in range(half) for at in (first + lane, first + lane + lanes))

@@ -8,8 +8,8 @@ from ...plan.costs import ROWS_AHEAD
 from .compile import Code, handmade
 from .gemm import Form, _masked_load, _suffix, _vector, first_lanes, loads
 
-# What the packing of panels of B is told, whose columns are contiguous. tos: where each term goes in the panel. wide:
-# columns of a panel, of which those that there are not become zeros. next: elements from panel to panel.
+# The words of the packing of panels of B, whose columns are contiguous. tos: the offset of each term in the panel.
+# wide: columns of a panel; missing ones become zeros. next: elements from panel to panel.
 TURNING = (("b.0", "tos", "to.0"), ("columns", "depth", "b.step", "wide", "next"))
 
 
@@ -78,7 +78,7 @@ def _turning_source(form: Form) -> str:
 
 def transposed(form: Form, names: list[str], own: str = "turn") -> tuple[list[str], list[str]]:
     """Return the names of the columns of a square of registers, and the lines that make them: as in a fast Fourier
-    transform, pairs of registers exchange halves of blocks, which are half as long in each turn. own: begins the names.
+    transform, pairs of registers exchange halves of blocks, which get half as long in each pass. own: prefix of names.
     """
     lanes, lines, half = form.lanes, [], form.lanes // 2
     while half:

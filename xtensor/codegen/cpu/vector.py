@@ -31,27 +31,27 @@ TINY = {F32: 2.0**-126, F64: 2.0**-1022}
 
 
 class LacksError(NotImplementedError):
-    """Generated code has no such step; the interpreter has."""
+    """Raised if generated code lacks a step, which the interpreter has."""
 
 
 class Writer:
-    """The instructions of one function body, and what they need outside it.
+    """The instructions of one function body, with the declarations and constants that they need.
 
-    lanes: elements per vector. block: the label of the block that the first instruction stands in. divisors: by the
-    name of a vector, what division by it needs and has been computed once, ahead of the loops.
+    lanes: elements per vector. block: the label of the block of the first instruction. divisors: by the name of a
+    vector, the values for a division by it that were computed once, ahead of the loops.
     """
 
     __slots__ = ("block", "count", "declarations", "divisors", "flags", "globals", "lanes", "lines", "tables")
 
     def __init__(self, lanes: int, block: str = "body") -> None:
         self.lanes = lanes
-        self.block = block  # the current one: what a phi after the last line has to name
+        self.block = block  # the current one, which a phi after the last line has to name
         self.lines: list[str] = []
         self.declarations: set[str] = set()
         self.divisors: dict[str, Any] = {}
         self.globals: dict[str, str] = {}
         self.tables: dict[str, np.dtype[Any]] = {}
-        self.flags = ""  # "contract ": what fadd, fsub and fmul may have done to them
+        self.flags = ""  # or "contract ": fadd, fsub and fmul may be contracted
         self.count = 0
 
     def fresh(self) -> str:
@@ -120,7 +120,7 @@ class Writer:
     def repeat_any(
         self, state: Vector, condition: Callable[[Vector], Vector], body: Callable[[Vector], Vector]
     ) -> Vector:
-        """Return what becomes of a state: body(it), again and again as long as the condition holds in any lane."""
+        """Return a state after it was replaced by body(state) as long as the condition holds in any lane."""
         number = self.fresh()[2:]
         labels = [f"again{number}.{part}" for part in ("test", "body", "end")]
         before = self.block
@@ -138,7 +138,7 @@ class Writer:
         return value
 
     def _branch(self, number: str, condition: Vector, then: str, otherwise: str) -> None:
-        """Go on at one label where a condition holds in any lane, else at the other."""
+        """Branch to one label if a condition holds in any lane, else to the other."""
         symbol = f"@llvm.vector.reduce.or.v{self.lanes}i1"
         self.declarations.add(f"declare i1 {symbol}({condition.type})")
         self.lines.append(f"%any{number} = call i1 {symbol}({condition.type} {condition.name})")
@@ -418,7 +418,7 @@ def gather(table_name: str, index: Vector) -> Vector:
 
 
 def magic(x: Vector) -> float:
-    """The number that rounds to an integer by being added."""
+    """The number whose addition rounds to an integer."""
     return 1.5 * 2.0 ** DIGITS[x.dtype]
 
 
@@ -476,7 +476,7 @@ def square_root(a: Pair) -> Pair:
 
 
 def choose(condition: Vector, a: Pair, b: Pair) -> Pair:
-    """Select between pairs."""
+    """Pair a where the condition holds, else b."""
     return select(condition, a[0], b[0]), select(condition, a[1], b[1])
 
 

@@ -1,7 +1,7 @@
 """Programs as CUDA C++: one kernel, `kernel`, that takes one struct of addresses, scalars and lengths.
 
 Text depends on the program and on how its operands lie, never on sizes, strides or scalars, which are run-time
-arguments; `fields` lists them in their order, for the text here and for who fills them in.
+arguments; `fields` lists them in their order, for the text here and for the code that fills them in (run/cuda.py).
 
 Elementwise kernels give each thread `lanes` neighbouring elements of the innermost loop. Reductions give each result
 some threads of a block (`row`: the innermost loop is reduced; `column`: it is kept), which combine by a fixed tree.
@@ -29,18 +29,18 @@ from .math import Value, Writer, cast, has, helpers, literal, loaded, memory_typ
 
 MAP, ROW, COLUMN = "map", "row", "column"
 
-# Bytes of the slot that a scalar has at least: of a word, as who launches a kernel packs it.
+# The least bytes of a scalar's slot: those of a word, as launches pack it.
 SLOT = 8
 
-# Threads of a block; of a block of columns, how many stand side by side, and how many rows each takes at a time.
+# Threads of a block; for COLUMN, how many of them are side by side, and how many rows each takes at a time.
 THREADS, SIDE, TURNS = 256, 32, 4
 
 
 class Form(NamedTuple):
-    """What text depends on besides the program.
+    """The facts besides the program on which text depends.
 
     kind: MAP, ROW or COLUMN. lie: how each operand (inputs, outputs) lies along the innermost loop. lanes: elements a
-    thread takes at a time. kept, reduced: loops over what is kept (of a MAP all) and over what is reduced.
+    thread takes at a time. kept, reduced: the numbers of loops over kept axes (of a MAP all) and over reduced ones.
     wide: whether indices have 64 bits.
     """
 
@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One run-time number: its name in the text, and what it is.
+    """One run-time number: its name in the text, and its meaning.
 
     about: ("count",) chunks of elements, ("length",) of the innermost loop, ("rows",) results, ("piece",) chunks that a
     block reduces, ("shift",) log2 of the threads of a result, ("parts", reduction) bytes between parts of its results,
@@ -119,7 +119,7 @@ def write_steps(program: Program, values: Sequence[Value]) -> list[Value]:
 
 
 def _known_power(a: Value, exponent: float) -> Value:
-    """Write a power as codegen/cpu/primitives.py does."""
+    """Write a power in the same way as codegen/cpu/primitives.py."""
     if exponent == -1:
         return primitive("reciprocal", a)
     if exponent == 0.5:
@@ -160,12 +160,12 @@ ARGUMENTS = ("argmax", "argmin")
 
 
 def best_dtype(dtype: DType) -> DType:
-    """Return the dtype of an element together with where it is, as argmax finds it."""
+    """Return the dtype of an element together with its index, as argmax finds it."""
     return np.dtype([("value", dtype), ("at", np.int64)], align=True)
 
 
 class Fold:
-    """How a reduction goes: its accumulator's type, what that starts from, what an element adds, how two join."""
+    """The code of a reduction: its accumulator's type and initial value, an element's term, how two are combined."""
 
     def __init__(self, place: int, reduction: Reduction, dtype: DType) -> None:
         self.place, self.reduction, self.dtype = place, reduction, dtype
@@ -188,12 +188,12 @@ class Fold:
         self.start = literal(_start(reduction), reduction.dtype)
 
     def lines(self) -> list[str]:
-        """Return the function that joins two partial results."""
+        """Return the function that combines two partial results."""
         head = f"struct xt_fold{self.place} {{ static __device__ {self.type} of({self.type} a, {self.type} b)"
         return [f"{head} {{ {self.joined} }} }};"]
 
     def term(self, value: Value, at: str) -> str:
-        """Return what an element adds; at: its place along what is reduced."""
+        """Return the term of an element; at: its index along the reduced axes."""
         if self.finds:
             return value.name if self.joins else f"{self.type}{{ {value.name}, (i64){at} }}"
         if self.reduction.op.name in ("any", "all", "count_nonzero"):
@@ -204,7 +204,7 @@ class Fold:
         return f"xt_fold{self.place}::of({a}, {b})"
 
     def together(self, column: bool = False, shift: str = "a.shift", threads: int = THREADS) -> list[str]:
-        """Return how the 2^shift threads of a row, or those above each other, join what they have to result<place>."""
+        """Return the lines by which the 2^shift threads of a row, or those of a column, combine to result<place>."""
         own, count = f"xt_fold{self.place}", THREADS if column else threads // 32
         how = f"xt_along<{own}>" if column else f"xt_across<{own}>"
         joined = f"{how}(xt_tree<{own}>(acc{self.place}), {SIDE if column else shift}, shared{self.place})"
@@ -212,7 +212,7 @@ class Fold:
         return [shared, f"const {self.type} result{self.place} = {joined};"]
 
     def kept(self, name: str) -> tuple[str, str]:
-        """Return the type in memory of a result, and a finished accumulator as it lies there."""
+        """Return the type of a result in memory, and the expression of a finished accumulator in that type."""
         if self.reduction.dtype.kind == "V":
             return self.type, name
         if self.finds:
@@ -236,7 +236,7 @@ def folds_of(program: Program) -> list[Fold]:
 def whole_text(
     parameters: Sequence[str], wide: bool, before: Sequence[str], body: Sequence[str], threads: int = THREADS
 ) -> str:
-    """Return the text of a kernel: what it uses, its parameters, its body."""
+    """Return the text of a kernel: the helpers that it uses, its parameters, its body."""
     head = [
         f"#define WIDE {int(wide)}",
         *helpers(["xt_place", *parameters, *before, *body]),
@@ -257,12 +257,12 @@ def whole_text(
 
 
 def placed(entry: int, after: int) -> int:
-    """Return how a kernel is told of an operand that lies so many bytes after an entry of a table of addresses."""
+    """Return the word for an operand that lies so many bytes after an address in the table, given its entry there."""
     return (after << 16 | entry) % (1 << 64)
 
 
 def table_text(entries: int) -> str:
-    """Return the text of the kernel that fills a table of so many words: what it is told is there when it runs."""
+    """Return the text of the kernel that fills a table of so many words, from its arguments."""
     parameters = ["char** table;", f"char* given[{entries}];"]
     body = ["#pragma unroll", f"for (int k = 0; k < {entries}; ++k) a.table[k] = a.given[k];"]
     start = 'extern "C" __global__ void kernel(const Arguments a) {'
@@ -270,13 +270,13 @@ def table_text(entries: int) -> str:
 
 
 def scalar_parameters(dtypes: Sequence[DType]) -> list[str]:
-    """Return the members for scalars: where in memory they are, or 0, and each in a slot of 8 or 16 bytes."""
+    """Return the members for scalars: their address in memory, or 0, and each of them in a slot of 8 or 16 bytes."""
     members = [f"alignas({SLOT}) {memory_type(dtype)} c{place};" for place, dtype in enumerate(dtypes)]
     return ["const char* told;", *members] if members else []
 
 
 def scalar_values(dtypes: Sequence[DType], writer: Writer) -> list[Value]:
-    """Return the scalars, read where they are told."""
+    """Return the scalars, read from memory if their address is given, else from the arguments."""
     begins = accumulate([max(dtype.itemsize, SLOT) for dtype in dtypes], initial=0)
     told = [f"xt_told(given.told, given.c{place}, {at})" for place, at in zip(range(len(dtypes)), begins, strict=False)]
     return [writer.let(loaded(one, dtype), dtype) for one, dtype in zip(told, dtypes, strict=True)]
@@ -328,7 +328,7 @@ class _Text:
             self._add(f"const index {prefix}{first} = {number};")
 
     def _place(self, place: int, loops: range, prefix: str, base: str) -> str:
-        """Return where an operand lies at the indices of some loops, leaving out the innermost if it is taken whole."""
+        """Return the address of an operand at the indices of some loops, without the innermost if threads take that."""
         terms = []
         for loop in loops:
             if not (_is_inner(self.form) and loop == self.inner):
@@ -348,7 +348,7 @@ class _Text:
         self._chunk(())
 
     def _chunk(self, folds: Sequence[Fold]) -> None:
-        """Write one chunk of the innermost loop, from element i on: loads, steps, stores, what is reduced."""
+        """Write one chunk of the innermost loop, from element i on: loads, steps, reductions, stores."""
         lanes = self.form.lanes
         for place, (kind, lie) in enumerate(zip(self.types, self.form.lie, strict=True)):
             taken = {
@@ -373,7 +373,7 @@ class _Text:
         writer = Writer()
         names = zip(operands, self.program.inputs, strict=False)
         values = [writer.let(loaded(name, dtype), dtype) for name, dtype in names]
-        scalars = [scalar._replace(writer=writer) for scalar in self.scalars]  # what begins with one is written here
+        scalars = [scalar._replace(writer=writer) for scalar in self.scalars]  # so that steps on them are written here
         values = write_steps(self.program, [*values, *scalars])
         terms = [fold.term(values[fold.reduction.arg], at) for fold in folds]
         self._add(*writer.lines)
@@ -444,7 +444,7 @@ class _Text:
         self._add("}", "}")
 
     def _finish(self, fold: Fold, column: bool) -> None:
-        """Write how a result's accumulators become one, and its store."""
+        """Write the combination of a result's accumulators, and its store."""
         place = self.moved + fold.place
         at = "".join([f" + (offset)k{loop} * a.s{place}_{loop}" for loop in range(self.form.kept)])
         kind, value = fold.kept(f"result{fold.place}")

@@ -1,6 +1,6 @@
 """Hand-written kernels: sections of library.cuh and attention.cuh, completed by types and constants, and launched.
 
-They do what CuPy's functions are slow at. Where one cannot be built its caller goes on with CuPy's.
+They do what CuPy's functions are slow at. If one cannot be built, its caller uses CuPy's function.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .math import Value, Writer, cast, helpers, loaded, memory_type, primitive, 
 
 Array = Any  # a cupy.ndarray
 
-# What 32-bit indices reach.
+# The bound of 32-bit indices.
 REACH = 1 << 31
 
-# The types that move elements of so many bytes.
+# The types for moving elements of so many bytes.
 MOVED = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "uint4"}
 
 # The kernels that could not be built, by the number of the device and their names.
@@ -49,11 +49,11 @@ def launch(
     contract: bool = False,
     before: Sequence[str] = (),
 ) -> bool:
-    """Start a kernel on the current stream of an array's device; return False, with nothing done, where there is none.
+    """Start a kernel on the current stream of an array's device; return False, with nothing done, if there is none.
 
-    constants: what its section speaks of, types by name and whole numbers. arguments: its struct's members in their
-    order, arrays, integers and Lengths. reach: the largest number or distance there is. before: lines of text that the
-    section uses.
+    constants: the names that its section uses, types and whole numbers. arguments: its struct's members in their order:
+    arrays, integers and Lengths. reach: the largest index or distance in it. before: lines of text that the section
+    uses.
     """
     backend: Any = device_of(like).backend
     if not blocks:
@@ -84,7 +84,7 @@ def names() -> list[str]:
 
 
 def forget() -> None:
-    """Try again to build kernels for which that failed."""
+    """Forget which kernels could not be built, so that it is tried again."""
     _without.clear()
 
 
@@ -119,7 +119,7 @@ def text_of(name: str, constants: Mapping[str, Any], wide: bool, before: Sequenc
 
 
 def _given(name: str, value: Any) -> str:
-    """Return the line that gives a section a whole number, a type, or an expression."""
+    """Return the line that defines a name of a section as a whole number, a type, or an expression."""
     if isinstance(value, int):
         return f"const int {name} = {value};"
     return f"typedef {value} {name};" if value in _types() else f"#define {name} {value}"
@@ -160,6 +160,6 @@ def _packed(one: Any, wide: bool) -> bytes:
 
 
 def divisor(n: int) -> tuple[int, int, int]:
-    """Return what division by n takes: n, a factor of 32 bits, a shift."""
+    """Return the numbers for a division by n: n, a factor of 32 bits, a shift."""
     shift = (n - 1).bit_length()
     return n, ((1 << 32) * ((1 << shift) - n)) // n + 1, shift

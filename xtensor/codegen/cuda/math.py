@@ -1,7 +1,7 @@
 """The scalar primitives as CUDA C++, with NumPy's meaning for every dtype.
 
-Each is an expression over values that have names, so an operand may stand in it more than once. What an expression
-cannot say is a function of cuda.cuh.
+Each is an expression over named values, so an operand may occur in it more than once. Primitives that are no simple
+expression are functions in cuda.cuh.
 
 NVIDIA documents the largest errors of its functions in the CUDA programming guide. Those of float32 that some edition
 gives more than 2 units in the last place (tan, asin, acos, sinh, asinh, acosh, atanh, atan2, pow, hypot) are computed
@@ -21,8 +21,8 @@ import numpy as np
 from ...base.dtypes import DType
 from ..cpu.vector import BOOL, LacksError
 
-# The C++ type of an element in memory, and in a register where that differs: float16 is computed as float32 and
-# rounded after every step, as NumPy does.
+# The C++ types of elements in memory, and in registers where these differ: float16 is computed as float32 and rounded
+# after every step, as in NumPy.
 _MEMORY = {
     "bool": "u8",
     "int8": "i8",
@@ -58,14 +58,14 @@ def register_type(dtype: DType) -> str:
 
 
 def loaded(expression: str, dtype: DType) -> str:
-    """Return what lies in memory as a value."""
+    """Return the expression of a value that is given in its type in memory."""
     if dtype == BOOL:
         return f"({expression}) != 0"
     return f"xt_from_half({expression})" if dtype == np.float16 else expression
 
 
 def stored(name: str, dtype: DType) -> str:
-    """Return a value as it lies in memory."""
+    """Return the expression of a value in its type in memory."""
     if dtype == BOOL:
         return f"(u8)({name})"
     return f"xt_to_half({name})" if dtype == np.float16 else name
@@ -104,7 +104,7 @@ class Writer:
         self.count = 0
 
     def let(self, expression: str, dtype: DType) -> Value:
-        """Give an expression a name; what is float16 is rounded to it."""
+        """Write an expression to a new name, rounded if it is float16; return the value."""
         name = f"{self.prefix}{self.count}"
         self.count += 1
         rounded = f"xt_round_half({expression})" if dtype == np.float16 else expression
@@ -116,7 +116,7 @@ class Writer:
 
 
 def cast(a: Value, dtype: DType) -> Value:
-    """Convert as NumPy does on x86-64: floats beyond an integer dtype's range become what C makes of them there."""
+    """Convert as NumPy does on x86-64: floats beyond an integer dtype's range give the same as in C there."""
     if a.dtype == dtype:
         return a
     target, kind = register_type(dtype), a.dtype.kind
@@ -152,9 +152,9 @@ def truth(a: Value) -> str:
 # ---- the table
 
 
-# Of every primitive, its expression by the kinds of its first operand's dtype (b, i, u, f, c). {a}, {b}, {c}: the
-# operands, {A}, {B}: whether they are true, {T}: their type, {U}: the unsigned one that wraps, {W}: that of the same
-# width, {f}: the f of float32's functions, {bits}: how many, {inf}: infinity.
+# For every primitive, its expression by the kinds of its first operand's dtype (b, i, u, f, c). {a}, {b}, {c}: the
+# operands, {A}, {B}: whether they are true, {T}: their type, {U}: the unsigned type that wraps, {W}: that of the same
+# width, {f}: the f of float32's functions, {bits}: their number of bits, {inf}: infinity.
 _EVERY = "biufc"
 _ORDER = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
 
@@ -273,7 +273,7 @@ def _result_dtype(name: str, operands: tuple[Value, ...]) -> DType:
 
 
 def _fields(operands: tuple[Value, ...]) -> dict[str, Any]:
-    """Return what the expressions of the table speak of."""
+    """Return the replacements for the names in the table's expressions."""
     dtype = operands[0].dtype
     part = dtype.itemsize // (2 if dtype.kind == "c" else 1)
     fields = dict(zip("abc", [one.name for one in operands], strict=False))
@@ -289,12 +289,12 @@ def _fields(operands: tuple[Value, ...]) -> dict[str, Any]:
     }
 
 
-# ---- what kernels are made of
+# ---- the helpers of kernels
 
 
 @cache
 def _blocks() -> tuple[list[str], dict[str, int]]:
-    """Return the blocks of cuda.cuh, and by the names that they define which one it is."""
+    """Return the blocks of cuda.cuh, and for each name that they define the index of its block."""
     blocks = Path(__file__).with_name("cuda.cuh").read_text(encoding="utf-8").split("\n\n")
     return blocks, {name: place for place, block in enumerate(blocks) for name in _DEFINED.findall(block)}
 
@@ -304,7 +304,7 @@ _WORD = re.compile(r"\bxt_\w+")
 
 
 def helpers(lines: Iterable[str]) -> list[str]:
-    """Return the blocks that a text takes: those without a name, those it speaks of, and what these speak of."""
+    """Return the blocks that a text needs: those without a name, those that it names, and those that these name."""
     blocks, places = _blocks()
     wanted = set(range(1, len(blocks))) - set(places.values())
     todo = list(lines)

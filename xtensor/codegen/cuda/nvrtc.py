@@ -1,6 +1,6 @@
 """CUDA C++ to running kernels: built by NVRTC for one architecture, kept in memory and on disk, and launched.
 
-NVRTC is used as it is, without CuPy's compiler, which flushes subnormal numbers to zero. What it makes is machine code
+NVRTC is used directly, without CuPy's compiler, which flushes subnormal numbers to zero. Its output is machine code
 (cubin), which every driver of that CUDA version loads. Nothing here waits for the device.
 """
 
@@ -27,22 +27,22 @@ from ..disk import Disk
 # Kernels held in memory; the oldest go first.
 KERNELS = 1024
 
-# cuFuncSetAttribute's name of the shared memory that launches may ask for, and what they may ask for without it.
+# cuFuncSetAttribute's number for the most shared memory of launches, and the most bytes without setting it.
 _MOST_SHARED, PLAIN_SHARED = 8, 48 * 1024
 
 Key = tuple[Any, ...]
 
 
 class BuildError(LacksError):
-    """NVRTC refused a text, or is not there; the library's functions do the work."""
+    """Raised if NVRTC refuses a text, or is missing; the library's functions do the work."""
 
 
 class LoadError(BuildError):
-    """Code could not be loaded."""
+    """Raised if code cannot be loaded."""
 
 
 class Function(NamedTuple):
-    """A loaded kernel: what the driver calls it, what keeps it alive, its device, and the text it was made from."""
+    """A loaded kernel: the driver's handle, the module that keeps it alive, its device's number, and its text."""
 
     pointer: int
     module: Any
@@ -75,7 +75,7 @@ def function_of(key: Key, text_of: Any, backend: Any, contract: bool) -> Functio
         made: Function
         try:
             made = backend.call(load, cubin(text, architecture, contract), number, text)
-        except LoadError:  # what lay on disk may not be what its seal says
+        except LoadError:  # the file on disk may be damaged in spite of its seal
             made = backend.call(load, cubin(text, architecture, contract, anew=True), number, text)
         if len(_functions) >= KERNELS:
             for old in list(_functions)[: KERNELS // 4]:
@@ -96,7 +96,7 @@ _drafts = _Drafts()
 
 @contextmanager
 def drafting() -> Iterator[list[str]]:
-    """Give the texts of the kernels that are asked for inside a `with` block, and are not there; none is built."""
+    """Collect the texts of missing kernels that are asked for inside a `with` block, instead of building them."""
     found = _drafts.texts = list[str]()
     try:
         yield found
@@ -105,8 +105,8 @@ def drafting() -> Iterator[list[str]]:
 
 
 def build_ahead(texts: Sequence[str], backend: Any, contract: bool) -> None:
-    """Build texts side by side, as far as the disk has none; `cubin` finds what was built. NVRTC works without Python's
-    lock. What it refuses is refused again when it is asked for.
+    """Build in parallel those texts that are not on disk; `cubin` finds the results. NVRTC works without Python's lock.
+    A text that it refuses is refused again when its kernel is asked for.
     """
     options = options_of(target(backend.architecture()), contract)
     names = {name_of(text, options): text for text in texts}
@@ -118,7 +118,7 @@ def _build(name: str, text: str, options: Sequence[str]) -> None:
         _ahead[name] = built(text, options)
 
 
-# What was built ahead, until somebody asks for it.
+# Code that was built ahead, until it is asked for.
 _ahead: dict[str, bytes] = {}
 
 
@@ -158,7 +158,7 @@ def name_of(text: str, options: Sequence[str]) -> str:
 def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
     """Return NVRTC's options: a * b + c is rounded twice unless `contract` allows once, and nothing is flushed to 0.
 
-    `--minimal` leaves declarations out that no kernel here uses: the same code, 5 ms sooner.
+    `--minimal` leaves out declarations that no kernel here uses: it gives the same code, 5 ms sooner.
     """
     contracted = "true" if contract else "false"
     return f"--gpu-architecture={architecture}", f"--fmad={contracted}", "--std=c++17", "--minimal"
@@ -166,31 +166,31 @@ def options_of(architecture: str, contract: bool) -> tuple[str, ...]:
 
 @cache
 def _cuda(part: str) -> Any:
-    """Return a module or class by its name in cupy.cuda, where some of them come from elsewhere."""
+    """Return a module or class by its name in cupy.cuda."""
     return getattr(import_module("cupy.cuda"), part)
 
 
 @cache
 def version() -> tuple[int, int]:
-    """Return the version of NVRTC; raises BuildError where it cannot be used."""
+    """Return the version of NVRTC; raises BuildError if it cannot be used."""
     try:
         major, minor = _cuda("nvrtc").getVersion()
-    except Exception as error:  # ImportError, or what CuPy raises where it does not find the library
+    except Exception as error:  # ImportError, or CuPy's error if it does not find the library
         raise BuildError(f"NVRTC: {error}") from error
     return major, minor
 
 
 @cache
 def architectures() -> tuple[int, ...]:
-    """Return what NVRTC builds for, 90 for compute capability 9.0; raises BuildError as `version` does."""
+    """Return the architectures that NVRTC builds for, 90 for compute capability 9.0; raises BuildError as `version`."""
     version()
     return tuple(_cuda("nvrtc").getSupportedArchs())
 
 
 def target(architecture: str) -> str:
-    """Return what to build for a device: its own kind, or where NVRTC is older, the newest kind whose code it runs.
+    """Return the architecture to build for a device: its own, or, if NVRTC is older, the newest whose code it runs.
 
-    That is machine code of the same generation, sm_XX, or else PTX, compute_XX, which the driver translates.
+    The latter is machine code of the same generation, sm_XX, or else PTX, compute_XX, which the driver translates.
     """
     own = int(architecture.partition("_")[2])
     known = [one for one in architectures() if one <= own]
@@ -200,7 +200,7 @@ def target(architecture: str) -> str:
 
 
 def built(text: str, options: Sequence[str]) -> bytes:
-    """Return what NVRTC makes of a text: a cubin for sm_XX, PTX for compute_XX; raises BuildError with its log."""
+    """Return NVRTC's code for a text: a cubin for sm_XX, PTX for compute_XX; raises BuildError with its log."""
     nvrtc = _cuda("nvrtc")
     program = nvrtc.createProgram(text, "kernel.cu", (), ())
     try:
@@ -228,7 +228,7 @@ def load(code: bytes, number: int, text: str) -> Function:
 
 
 class _Bound(threading.local):
-    """The devices whose contexts a thread has: the driver launches nothing without one."""
+    """The devices whose contexts are bound to a thread: without one the driver launches nothing."""
 
     devices: frozenset[int] | set[int] = frozenset()
 
@@ -261,7 +261,7 @@ def launch(
         if number not in _bound.devices:
             runtime.memGetInfo()  # any call that takes the device's context binds it to the thread
             _bound.devices = {*_bound.devices, number}
-        if shared_bytes > PLAIN_SHARED // 2:  # what the code itself declares counts too
+        if shared_bytes > PLAIN_SHARED // 2:  # shared memory that the code declares counts, too
             driver.funcSetAttribute(function.pointer, _MOST_SHARED, shared_bytes)
         driver.launchKernel(function.pointer, *grid, 1, block, 1, 1, shared_bytes, stream, address, 0)
     except RuntimeError as error:
@@ -271,7 +271,7 @@ def launch(
 
 @cache
 def most_shared(number: int) -> int:
-    """Return how many bytes of shared memory a block may have on a device; what all have where it does not say."""
+    """Return how many bytes of shared memory a block may have on a device; the common minimum if it does not say."""
     try:
         return int(_cuda("Device")(number).attributes["MaxSharedMemoryPerBlockOptin"])
     except Exception:  # ImportError, KeyError, CUDARuntimeError

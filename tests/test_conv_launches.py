@@ -319,3 +319,44 @@ def test_inputs_under_windows_side_by_side(dtype: str, window: Any, over: Any, l
     found = conv_transpose(*(xt.asarray(one, copy=True) for one in (given, w, bias)), **kind).numpy()
     found = np.moveaxis(found, -1, 1) if layout == "NHWC" else found
     np.testing.assert_allclose(found, expected, rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("padding", [((0, 2), (0, 1)), ((0, 0), (0, 3)), ((1, 1), (0, 2))])
+def test_windows_side_by_side_reach_beyond_the_input(padding: Any, dtype: str) -> None:
+    """The gradient of the input, repeated, as an array that is too short would be written beyond its end."""
+    sizes = [out * k - sum(pair) for out, k, pair in zip((4, 3), (3, 4), padding, strict=True)]
+    y = np.arange(2 * 6 * 12, dtype=dtype).reshape(2, 6, 4, 3)
+    w = np.arange(6 * 2 * 12, dtype=dtype).reshape(6, 2, 3, 4) % 7
+    whole = np.einsum("nohw,ocij->nchiwj", y, w).reshape(2, 2, 12, 12)
+    expected = whole[:, :, padding[0][0] : 12 - padding[0][1], padding[1][0] : 12 - padding[1][1]]
+    for _ in range(8):
+        found = conv_transpose(xt.asarray(y, copy=True), xt.asarray(w, copy=True), stride=(3, 4), padding=padding)
+        assert found.shape[2:] == tuple(sizes)
+        np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_windows_side_by_side_of_no_channels() -> None:
+    found = conv_transpose(xt.ones((2, 0, 4, 4)), xt.ones((0, 5, 3, 3)), xt.ones(5), stride=3)
+    np.testing.assert_array_equal(found.numpy(), np.ones((2, 5, 12, 12)))
+
+
+@pytest.mark.parametrize("megabytes", [0.03, 0.064, 0.0641, 0.066, 0.13, 0.2, 1.0])
+def test_windows_side_by_side_in_little_room(megabytes: float) -> None:
+    y, w = np.ones((1, 16, 10, 10), np.float32), np.ones((16, 4, 10, 4), np.float32)
+    found = conv_transpose(xt.asarray(y), xt.asarray(w), stride=(10, 4), workspace_mb=megabytes)
+    np.testing.assert_array_equal(found.numpy(), np.full((1, 4, 100, 40), 16.0))
+
+
+def test_depthwise_layers_of_broadcast_inputs() -> None:
+    """Columns of inputs, and of cotangents, that lie in one place; channels last."""
+    rng = np.random.default_rng(0)
+    row, w = rng.standard_normal((2, 24, 1, 16)), xt.asarray(rng.standard_normal((16, 1, 3, 3)), copy=True)
+    kind: Any = {"padding": 1, "groups": 16, "layout": "NHWC"}
+    broad = xt.broadcast_to(xt.asarray(row, copy=True), (2, 24, 40, 16))
+    with xt.options(engine="llvm"):
+        whole = broad.copy()
+        np.testing.assert_array_equal(conv(broad, w, **kind).numpy(), conv(whole, w, **kind).numpy())
+        _, back = xt.vjp(lambda x, w: conv(x, w, **kind), whole, w)
+        for found, expected in zip(back(broad), back(whole), strict=True):
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)

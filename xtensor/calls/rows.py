@@ -323,13 +323,16 @@ def _in_place(op: Op) -> Callable[..., Any]:
             b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
             if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= below[0]:
                 if owner is not None:
-                    owner.changes += 1  # at the begin too: an interrupt may come before the write is counted
+                    owner.changes += 1  # at the start too: an interrupt may come before the write is counted
                 try:
                     if not a.ndim and is_value(self):
                         return wrap(_change(kernel, of_items, a.copy(), b)[()], CPU_DEVICE)
                     _change(kernel, of_items, a, b)
                 except REFUSED:  # before anything was written
                     pass
+                except BaseException:  # an interrupt, perhaps after the write
+                    count_thin_write(self)
+                    raise
                 else:
                     if self._owner is not None or self._blob is not None:
                         count_thin_write(self)

@@ -51,9 +51,9 @@ SWEPT = {
     cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune"),
 }
 
-TILES_APART = "Winograd's tiles take less time"
+TILES_APART = "Winograd's tiles take less time, or were asked for, and go on with few light steps only"
 
-# Elements of a window from which on inputs under windows side by side are one product, not one for each element.
+# Inputs under windows side by side of at least so many elements take one product instead of one for each element.
 MANY_PHASES = 9
 
 # What "tune" found, for so many kinds of arguments.
@@ -207,12 +207,14 @@ class Computed(partial[Array]):
             return None
         bias, far = rest[0].reshape(own.shape[:2]) if rest else None, address(own) - address(w)
         found: Any = known(_joined_kind(x, own, y, bias, plan, axes, ending))
-        if bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype):
-            return None  # tiles read a copy
+        copied = bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype)
+        if copied and isinstance(found, winograd.ByTiles):
+            return None  # they read a copy
 
         def launch(places: Sequence[int], target: int, slots: int, keeper: Keeper | None) -> bool:
             one, other, *more = places
             words = one, other + far, target, *(more or (0,)), slots
+            keeper = keeper and keeper._replace(begin=keeper.begin + far)
             return found.run_at(words, keeper) is not False or plan.algorithm in winograd.TILES
 
         kept = getattr(found, "kept", None)
@@ -314,7 +316,10 @@ def _forward(
     if ending is not None:
         found = _choice(x, w, y, axes, plan)[0]
         goes_on = found == "im2col" or (found in winograd.TILES and ending.finish.in_registers)
-        if plan.algorithm not in JOINED or not goes_on or not _joined(x, w, y, bias, plan, axes, ending, found):
+        goes_on = goes_on and plan.algorithm in JOINED
+        is_finite = _joined(x, w, y, bias, plan, axes, ending, found) if goes_on else None
+        if not is_finite:
+            plan = plan if is_finite is None else plan._replace(algorithm="im2col")
             _forward(x, w, y, bias, plan, axes)
             ending.write()
         return
@@ -342,11 +347,11 @@ def _forward(
 
 def _joined(
     x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending, algorithm: str
-) -> bool:
-    """Write outputs and what follows by code that goes on from them, remembered for arrays that lie so; return whether
-    that was done.
+) -> bool | None:
+    """Write outputs and what follows by code that goes on from them, remembered for arrays that lie so; return None if
+    there is no such code, and False if tiles that were not asked for found a result that is not finite.
 
-    algorithm: which one is chosen. What is not finite is left to another one, unless that one was asked for.
+    algorithm: the chosen one.
     """
     given = axes, plan.budget
     kind = _joined_kind(x, w, y, bias, plan, axes, ending)
@@ -359,7 +364,7 @@ def _joined(
 
     found: Any = remembered(kind, make) if type(x) is np.ndarray else None
     if found is None:
-        return algorithm == "im2col" and sweep(x, w, y, bias, *given, ending=ending)
+        return True if algorithm == "im2col" and sweep(x, w, y, bias, *given, ending=ending) else None
     is_finite = found.run(x, w, y, bias, ending.slots_of(y.shape[1])) is not False
     return is_finite or plan.algorithm in winograd.TILES
 
@@ -493,14 +498,15 @@ def _tiled_over(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) ->
     return whether that was done. A phase for each element of a window would be many small products.
     """
     axes = plan.axes
-    side_by_side = all(a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) for a in axes)
-    if not side_by_side or volume(axes) < MANY_PHASES or library_of(x) is not np or x.nbytes >= plan.budget:
+    inside = all(a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) and a.out * a.kernel <= a.size for a in axes)
+    room = x.nbytes + w.nbytes  # as much again is left for the product
+    if not inside or volume(axes) < MANY_PHASES or library_of(x) is not np or not y.size or 2 * room > plan.budget:
         return False
     rank, (images, groups, channels) = len(axes), x.shape[:3]
     lengths = [a.out for a in axes]
     made = np.empty((images, groups, channels * volume(axes), *lengths), x.dtype)
-    rows = w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, -1, w.shape[1], *[1] * rank)
-    plan = plan._replace(budget=plan.budget - x.nbytes)
+    rows = w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, made.shape[2], w.shape[1], *[1] * rank)
+    plan = plan._replace(budget=plan.budget - room)
     _forward(y, rows, made, None, plan, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths))
     made = made.reshape(images, groups, channels, *kernels(axes), *lengths)
     order = [3 + axis + rank * inside for axis in range(rank) for inside in (1, 0)]
@@ -541,8 +547,7 @@ def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_li
     """Return why what follows outputs is not computed with them, "" where it is."""
     w = operands[1]
     work, last = prod(result.shape) * prod(w.shape[1:]), _lies_last(plan.y_last, result)
-    tiles = _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], result)
-    if tiles and (work >= CONTRACTION_COMPILED or plan.algorithm != "auto"):
+    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], work, result):
         return "" if is_light else TILES_APART
     return _refuse(plan, work, w.shape[1], w.shape[0], last, result)
 
@@ -558,9 +563,8 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_lig
     axes = tuple(phases(axis)[0][2] for axis in plan.axes) if number == 1 else plan.axes
     sizes = result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups
     work = prod(operands[0].shape) * prod(w.shape[1:]) // number
-    if _takes_tiles(plan, axes, *sizes, result, back=number > 1):
-        worth = work >= CONTRACTION_COMPILED or plan.algorithm != "auto"
-        return "" if is_light and number == 1 and worth else TILES_APART
+    if _takes_tiles(plan, axes, *sizes, work, result, back=number > 1):
+        return "" if is_light and number == 1 else TILES_APART
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, last, result)
 
 
@@ -570,15 +574,15 @@ def _lies_last(last: bool, result: Meta) -> bool:
 
 
 def _takes_tiles(
-    plan: Plan, axes: Axes, images: int, channels: int, outputs: int, result: Meta, *, back: bool = False
+    plan: Plan, axes: Axes, images: int, channels: int, outputs: int, work: int, result: Meta, *, back: bool = False
 ) -> bool:
-    """Return whether Winograd's tiles are asked for, or estimated to take less time.
+    """Return whether Winograd's tiles are asked for, or worth compiling and estimated to take less time.
 
-    back: of inputs from outputs, whose windows have a stride.
+    work: multiplications. back: of inputs from outputs, whose windows have a stride.
     """
     if winograd.unfit(axes, result.dtype, winograd.TILES.get(plan.algorithm, 2)) is not None:
         return False
-    if plan.algorithm != "auto":
+    if plan.algorithm != "auto" or work < CONTRACTION_COMPILED:
         return plan.algorithm in winograd.TILES
     sizes = plan.groups, channels, outputs // plan.groups, images
     ours, products = winograd.seconds(*sizes, axes, result.dtype.itemsize, back=back)

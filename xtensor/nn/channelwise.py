@@ -245,7 +245,7 @@ def _sweep_of(thin: Thin, axes: Axes, channels: int, of_x: Shape, of_y: Shape, b
     near = rows.number, channels  # in memory order, where much is read
     if not thin.fetches:
         near = _near(channels, rows.most, lengths[1], item, thin.lanes * item)
-    ahead = [max(FETCHED_AHEAD // (step * item), 1) * step for step in (of_x[-1], of_y[-1])]
+    ahead = [max(FETCHED_AHEAD // max(abs(step) * item, 1), 1) * step for step in (of_x[-1], of_y[-1])]
     blocks = max(SEGMENT // thin.outputs, 1), rows.fetched, *ahead
     return Sweep(item, rows, near, (*lengths, of_x[-1], of_y[-1]), blocks, (of_x[0], of_y[0]))
 

@@ -92,12 +92,13 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
     """
     if not _is_free(out, most):
         return False
-    _begin(out)
+    _start(out)
     try:
         quickly(native, *_taken(operands, [], most), out=out._data, casting="same_kind")
     except LONG_WAY:  # before anything was written
         return False
-    count_thin_write(out)
+    finally:
+        count_thin_write(out)
     return True
 
 
@@ -109,7 +110,7 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
         taken = _taken(rest, [])
     except LONG_WAY:
         return False
-    _begin(target)
+    _start(target)
     try:
         quickly(native, target._data, *taken)
     finally:
@@ -117,8 +118,8 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
     return True
 
 
-def _begin(x: Tensor) -> None:
-    """Note that a write begins: an interrupt may come before it is counted."""
+def _start(x: Tensor) -> None:
+    """Note that a write starts: an interrupt may come before it is counted."""
     if x._owner is not None:
         x._owner.changes += 1
 

@@ -89,7 +89,8 @@ class Packed:
         there = [one for one in [reference() for reference in _kept] if one is not None and one.nbytes]
         while sum([one.nbytes for one in there]) + nbytes > KEPT_MOST:
             there.pop(0).let_go()
-        self.memory, self.nbytes = lent, _ = POOL.lend(nbytes), nbytes
+        lent = POOL.lend(nbytes)
+        self.memory, self.nbytes = lent, nbytes
         _kept[:] = [ref(one) for one in (*there, self)]
         return lent
 

@@ -148,6 +148,13 @@ def is_in_step() -> bool:
     return any(one.thread == here and one.is_inside for one in tuple(watchers))
 
 
+def tell_of_a_look() -> None:
+    """Notify the capture that watches this thread that values are asked for."""
+    capture = watching()
+    if capture is not None:
+        capture.looked(None)
+
+
 class Storage:
     """One allocation on one device, the owner of the memory that tensors show.
 
@@ -157,7 +164,7 @@ class Storage:
     guard: those who need the bytes as they are, None if nobody does.
     shared: whether someone outside xtensor could write to it at the last check (it was imported or exported without
         a copy); `is_exposed` checks.
-    changes: how often a write has ended, one through a thin face has begun, or somebody outside became able to write
+    changes: how often a write has ended, one through a thin face has started, or somebody outside became able to write
         to it.
     is_written: whether a running schedule writes to it.
     layouts: copies in other layouts that machine code keeps as long as the bytes do not change (run/launches.py).

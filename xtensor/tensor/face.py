@@ -27,7 +27,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
 from ..run.executor import before_write, count_thin_write, force, look
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, first_use, watchers, watching
+from ..storage.storage import Native, Storage, first_use, tell_of_a_look, watchers, watching
 from .methods import Methods
 from .operators import Operators
 
@@ -155,7 +155,7 @@ class Tensor(Operators, Methods):
         data = self._data
         if type(data) is _ARRAY:
             if watchers:
-                _tell_of_a_look()
+                tell_of_a_look()
             return data
         return look(data) if type(data) is Part else self.blob.native()
 
@@ -554,8 +554,14 @@ class Tensor(Operators, Methods):
         free = self._blob is None if owner is None else owner.guard is None
         given = value._data if type(value) is Tensor else value
         if owner is not None:
-            owner.changes += 1  # at the begin too: an interrupt may come before the write is counted
-        if not (free and type(data) is _ARRAY and not thin_closed[0] and is_plain(key) and assign(data, key, given)):
+            owner.changes += 1  # at the start too: an interrupt may come before the write is counted
+        try:
+            free = free and type(data) is _ARRAY and not thin_closed[0] and is_plain(key)
+            done = free and assign(data, key, given)
+        except BaseException:  # an interrupt, perhaps after the write
+            count_thin_write(self)
+            raise
+        if not done:
             xt.standard.indexing.setitem(self, key, value)
         elif self._owner is not None or self._blob is not None:
             count_thin_write(self)
@@ -612,13 +618,6 @@ def wrap(native: Native, device: Device) -> Tensor:
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
-
-
-def _tell_of_a_look() -> None:
-    """Notify the capture that watches this thread that values are asked for."""
-    capture = watching()
-    if capture is not None:
-        capture.looked(None)
 
 
 def created(native: Native, device: Device) -> Tensor:

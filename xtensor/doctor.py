@@ -1,4 +1,4 @@
-"""What `python -m xtensor doctor` says: what is installed here, and what makes xtensor slower than it could be.
+"""The checks of `python -m xtensor doctor`: what is installed, and what makes xtensor slower than it could be.
 
 Each check is a function that returns a finding, or None if there is nothing to report; `CHECKS` lists them in the order
 in which they are shown.

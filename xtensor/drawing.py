@@ -1,4 +1,4 @@
-"""Drawing: sketches of what the engine does as SVG, as HTML with the text below it, and as text for Graphviz.
+"""Sketches of the engine's work, as SVG, as HTML with text below it, and as text for Graphviz.
 
 Items are placed in rows, each below all that it depends on; edges pass through the rows between. Text has fills behind
 it with enough contrast, so that a picture can be shown on light and on dark pages.

@@ -1,4 +1,4 @@
-"""Seeing the engine: what is pending and how it will run, names for values, and what the cache of kernels has done."""
+"""Functions that show the engine: what is pending and how it will run, names of values, and the cache of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `xt.explain` says: of evaluated values their memory, of pending ones the graph, the plan and the engines."""
+"""The text of `xt.explain`: the memory of evaluated values, and the graph, plan and engines of pending ones."""
 
 from __future__ import annotations
 

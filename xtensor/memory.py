@@ -1,4 +1,4 @@
-"""`xt.memory`: see, trim and limit the memory the CPU keeps for its next results.
+"""`xt.memory`: see, trim and limit the memory that the CPU keeps for its next results.
 
 Results are written into blocks that were used before, because fresh pages cost more than the arithmetic. Not counted
 here are arrays of less than 64 KiB and the memory of CUDA devices, which CuPy pools. Up to 8 MiB of memory from results

@@ -1,4 +1,4 @@
-"""`xt.profile`: what a block computes, in what time, and where the time goes, as a table and as a timeline."""
+"""`xt.profile`: the work of a block and the time that it takes, as a table and as a timeline."""
 
 from __future__ import annotations
 

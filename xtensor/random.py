@@ -1,4 +1,4 @@
-"""Random numbers: a thin door onto numpy.random.Generator, whose numbers come out as tensors.
+"""Random numbers: numpy.random.Generator with tensors as its results.
 
 >>> generator = xt.random.default_rng(0)
 >>> generator.normal(size=3, dtype=xt.float32)

@@ -1,4 +1,4 @@
-"""`xt.testing`: numpy.testing's assertions over tensors, which compare dtypes, shapes and devices too."""
+"""`xt.testing`: numpy.testing's assertions over tensors, which also compare dtypes, shapes and devices."""
 
 from __future__ import annotations
 

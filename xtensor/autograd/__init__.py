@@ -1,4 +1,4 @@
-"""Derivative rules, the tape of steps, the way back along it, and the transforms that users call."""
+"""Derivative rules, the tape of steps, the backward pass, and the transforms that users call."""
 
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING

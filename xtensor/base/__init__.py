@@ -1,1 +1,1 @@
-"""Errors, locks, options, dtypes, layouts, threads: words that everything else is said in, and no arrays."""
+"""Errors, locks, options, dtypes, layouts and threads: the vocabulary of all other rooms, without arrays."""

@@ -1,1 +1,1 @@
-"""Kernels as text: formulas of one element, and the loops around them for each machine."""
+"""Kernels as text: formulas for single elements, and the loops around them for each machine."""

@@ -1,4 +1,4 @@
-"""Devices: what a device is called, and the backend that works on it.
+"""Devices: their names, and the backend of each.
 
 `cpu` is NumPy. Every other kind is loaded from its own file when first asked for.
 """

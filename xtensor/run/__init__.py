@@ -1,1 +1,1 @@
-"""Plans made numbers: launches, the interpreter, reductions, and the executor that forces pending nodes."""
+"""Execution of plans: launches, the interpreter, reductions, and the executor that forces pending nodes."""

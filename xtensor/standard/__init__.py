@@ -1,1 +1,1 @@
-"""The standard's functions, one file a chapter."""
+"""The standard's functions, one file per chapter."""

@@ -1,1 +1,1 @@
-"""Memory: the pool it is lent from, its owners, and the typed views that kernels work on."""
+"""Memory: the pool that lends it, its owners, and the typed views that kernels work on."""

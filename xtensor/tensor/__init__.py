@@ -1,1 +1,1 @@
-"""The array that users hold, its operators, and what functions take for one."""
+"""The array that users hold, its operators, and what functions accept as one."""

@@ -1,4 +1,4 @@
-"""`python -m xtensor`: `tour` runs existing code on tensors, `info` describes the installation, `doctor` finds what is slow.
+"""`python -m xtensor`: `tour` runs existing code on tensors, `info` describes the machine, `doctor` finds what is slow.
 
 scikit-learn and SciPy are imported by the functions that call them: SciPy reads SCIPY_ARRAY_API at import.
 """

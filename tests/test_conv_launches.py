@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -360,3 +361,20 @@ def test_depthwise_layers_of_broadcast_inputs() -> None:
         _, back = xt.vjp(lambda x, w: conv(x, w, **kind), whole, w)
         for found, expected in zip(back(broad), back(whole), strict=True):
             np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize(("dilation", "stride"), [((13, 2), (1, 1)), ((7, 9), (2, 1)), ((2, 13), (1, 2))])
+def test_rows_that_dilation_skips(dilation: Any, stride: Any, layout: Any) -> None:
+    """They are not copied: outputs, and the gradients of inputs and weights, beside sums over shifted views."""
+    rng = np.random.default_rng(0)
+    shape = (2, 48, 37, 41) if layout == "NCHW" else (2, 37, 41, 48)
+    x, w = (xt.asarray(rng.standard_normal(one), copy=True) for one in (shape, (20, 48, 3, 3)))
+    kind: Any = {"dilation": dilation, "stride": stride, "padding": dilation, "layout": layout}
+    found = []
+    for algorithm in ("im2col", "direct"):
+        y, back = xt.vjp(partial(conv, algorithm=algorithm, **kind), x, w)
+        cotangent = xt.asarray(np.random.default_rng(1).standard_normal(y.shape), copy=True)
+        found.append([y, *back(cotangent)])
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-11, atol=1e-11)

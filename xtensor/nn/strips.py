@@ -460,14 +460,22 @@ def _strip(own: Strip, axes: Axes, row: int, most: int) -> tuple[int, Array]:
     if not axes:
         return 1, np.zeros(1, np.int64)
     planes, axis = prod(one.kernel for one in axes[:-1]), axes[-1]
-    fitting = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes) - axis.span
-    strip = even(axis.out, min(max(fitting // axis.stride + 1, 1), most), 1)
-    return strip, np.add.outer(np.arange(planes) * _tall(axis, strip), np.arange(axis.kernel) * axis.dilation).ravel()
+    room = ROOM_BYTES // (row * np.dtype(own.char).itemsize * planes)
+    packed = min(room // max(axis.kernel, 1), axis.dilation)
+    fitting = max((room - axis.span) // axis.stride + 1, (packed - 1) // axis.stride + 1, 1)
+    strip = even(axis.out, min(fitting, most), 1)
+    apart, rows = _under(axis, strip)
+    return strip, np.add.outer(np.arange(planes) * len(rows), np.arange(axis.kernel) * apart).ravel()
 
 
-def _tall(axis: Axis, strip: int) -> int:
-    """Return how many rows of the input lie under `strip` rows of outputs of one plane."""
-    return (strip - 1) * axis.stride + axis.span
+def _under(axis: Axis, strip: int) -> tuple[int, list[int]]:
+    """Return how many rows lie between two rows of the window in scratch memory, and the rows of the input, from the
+    first on, that lie there under `strip` rows of outputs of one plane. Rows that dilation skips are left out.
+    """
+    reach = (strip - 1) * axis.stride + 1
+    if axis.dilation <= reach:
+        return axis.dilation, [*range(reach - 1 + axis.span)]
+    return reach, [k * axis.dilation + n for k in range(axis.kernel) for n in range(reach)]
 
 
 @lru_cache(256)
@@ -476,7 +484,7 @@ def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
     if not axes:
         return Strips(np.zeros(1, np.int64), np.zeros(1, np.int64), np.arange(2), 1, 1, 0)
     *outer, axis = axes
-    tall, begins, xs, ys = _tall(axis, strip), [0], list[int](), list[int]()
+    (_, under), begins, xs, ys = _under(axis, strip), [0], list[int](), list[int]()
     windows = list(product(*(range(one.kernel) for one in outer)))
     for *place, first in product(*(range(one.out) for one in outer), range(0, axis.out, strip)):
         rows = range(first, min(first + strip, axis.out))
@@ -487,9 +495,9 @@ def _strips(axes: Axes, of_x: Shape, of_y: Shape, strip: int) -> Strips:
             ahead = [
                 n * one.stride + k * one.dilation - one.low for n, k, one in zip(place, window, outer, strict=True)
             ]
-            xs += [_inside((*ahead, row), axes, of_x) for row in range(top, top + tall)]
+            xs += [_inside((*ahead, top + row), axes, of_x) for row in under]
     rows_x, rows_y, firsts = (np.array(table, np.int64) for table in (xs, ys, begins))
-    return Strips(rows_x, rows_y, firsts, len(begins) - 1, len(windows) * tall, axis.stride)
+    return Strips(rows_x, rows_y, firsts, len(begins) - 1, len(windows) * len(under), axis.stride)
 
 
 def _inside(place: Sequence[int], axes: Axes, steps: Shape) -> int:

@@ -1823,7 +1823,7 @@ def test_small_powers_of_integers_wrap_around_as_numpys(dtype: str) -> None:
     ("engine", "lazy"), [("direct", "never"), ("direct", "always"), ("interpret", "always"), ("llvm", "always")]
 )
 def test_roots_and_quotients_as_powers(engine: Any, lazy: Any, dtype: str, exponent: float) -> None:
-    """Signs of zero, infinities and NaN are those of the standard's pow, and all else is rounded rightly."""
+    """Signs of zero, infinities and NaN are those of the standard's pow, and all else is rounded correctly."""
     odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -2.5, 1e308, 1.0], dtype=np.float64)
     with np.errstate(all="ignore"):
         x = np.concatenate([odd, np.random.default_rng(0).uniform(0, 9, 300)]).astype(dtype)

@@ -66,7 +66,7 @@ def test_tour(lazy: str) -> None:
     assert re.search(r"float\(z\[0\]\), float\(x\[0\]\) +1\.0, 5\.0", done.stdout), done.stdout
     assert "plan: 1 kernel, moving 32 MB" in done.stdout and "%y = multiply(" in done.stdout
     assert re.search(r"times as fast; largest difference \d\.\de-0\d\.", done.stdout), done.stdout
-    accuracy = re.search(r"test images read rightly +(\d+\.\d)%", done.stdout)
+    accuracy = re.search(r"test images classified correctly +(\d+\.\d)%", done.stdout)
     assert accuracy and float(accuracy[1]) >= 96, done.stdout
 
 

@@ -237,7 +237,7 @@ def show_network() -> None:
     finally:
         sys.path.remove(str(folder))
     _say("cross entropy after each epoch", ", ".join(f"{loss:.3f}" for loss in found.losses))
-    _say("test images read rightly", f"{found.accuracy:.1%}, after {time}")
+    _say("test images classified correctly", f"{found.accuracy:.1%}, after {time}")
 
 
 def examples() -> Path:

@@ -53,8 +53,8 @@ SWEPT = {
 
 TILES_APART = "Winograd's tiles take less time, or were asked for, and go on with few light steps only"
 
-# Inputs under windows side by side of at least so many elements take one product instead of one for each element.
-MANY_PHASES = 9
+# Inputs under windows side by side, of at least so many elements, take one product instead of one for each element.
+LEAST_PATCH = 9
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -194,18 +194,12 @@ class Computed(partial[Array]):
         keeps weights that are laid out (see `Contraction.known`).
         """
         (plan, *_), (x, w, *rest) = self.args, operands
-        if type(x) is not np.ndarray:
+        views = _joined_views(self.func, plan, x, w, ending) if type(x) is np.ndarray else None
+        if views is None:
             return None
-        if self.func is compute_outputs:
-            (x, own, y), ending, axes = _seen(plan, x, w, ending.target), _ending(plan, ending), plan.axes
-        elif all(axis.stride == 1 for axis in plan.axes):
-            split = partial(_split, last=plan.x_last, groups=plan.groups)
-            x, ending = _split(x, plan.y_last, plan.groups), ending.seen(split)
-            own, axes = _one_phase(_grouped(w, plan).swapaxes(1, 2), plan.axes)
-            y = ending.target
-        else:
-            return None
-        bias, far = rest[0].reshape(own.shape[:2]) if rest else None, address(own) - address(w)
+        x, own, ending, axes = views
+        y, bias = ending.target, rest[0].reshape(own.shape[:2]) if rest else None
+        far = address(own) - address(w)
         found: Any = known(_joined_kind(x, own, y, bias, plan, axes, ending))
         copied = bias is not None and not (bias.flags.c_contiguous and bias.dtype == y.dtype)
         if copied and isinstance(found, winograd.ByTiles):
@@ -369,6 +363,21 @@ def _joined(
     return is_finite or plan.algorithm in winograd.TILES
 
 
+def _joined_views(
+    function: Any, plan: Plan, x: Array, w: Array, ending: Ending
+) -> tuple[Array, Array, Ending, Axes] | None:
+    """Return the views and axes of the convolution that one of the functions above is, and what follows it: `_joined`
+    is called with these. None for inputs by strides, which are several convolutions.
+    """
+    if function is compute_outputs:
+        return _split(x, plan.x_last, plan.groups), _grouped(w, plan), _ending(plan, ending), plan.axes
+    if any(axis.stride > 1 for axis in plan.axes):
+        return None
+    own, axes = _one_phase(_grouped(w, plan).swapaxes(1, 2), plan.axes)
+    after = ending.seen(partial(_split, last=plan.x_last, groups=plan.groups))
+    return _split(x, plan.y_last, plan.groups), own, after, axes
+
+
 def _joined_kind(x: Array, w: Array, y: Array, bias: Array | None, plan: Plan, axes: Axes, ending: Ending) -> Any:
     """Return all that machine code for arrays and what follows depends on."""
     lies = *map(lying, (x, w, y)), None if bias is None else lying(bias)
@@ -479,7 +488,7 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
         thin = not _back_swept(y, back, x, plan)
         if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
             return
-    if ending is None and _tiled_over(y, w, x, shift, plan):
+    if ending is None and _by_patches(y, w, x, shift, plan):
         return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
@@ -493,14 +502,14 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
 
 
-def _tiled_over(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> bool:
+def _by_patches(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> bool:
     """Write inputs by one product, where windows lie side by side, as those of patches do, and there is room for it;
     return whether that was done. A phase for each element of a window would be many small products.
     """
     axes = plan.axes
     inside = all(a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) and a.out * a.kernel <= a.size for a in axes)
     room = x.nbytes + w.nbytes  # as much again is left for the product
-    if not inside or volume(axes) < MANY_PHASES or library_of(x) is not np or not y.size or 2 * room > plan.budget:
+    if not inside or volume(axes) < LEAST_PATCH or library_of(x) is not np or not y.size or 2 * room > plan.budget:
         return False
     rank, (images, groups, channels) = len(axes), x.shape[:3]
     lengths = [a.out for a in axes]

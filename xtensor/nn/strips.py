@@ -139,7 +139,7 @@ def strips_of(
     sweep = _Sweep(room, *views, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
     most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    slots = 0 if ending is None else len(ending.slots(0))
+    slots = 0 if finish is None else finish.slots
     return Made(_Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots).launches, most) if most > 0 else None
 
 

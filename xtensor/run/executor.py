@@ -321,6 +321,14 @@ def _count_write(owner: Storage) -> None:
     owner.count_write()
 
 
+def _run_into(owner: Storage, plan: Any) -> None:
+    """Run a plan that writes into some memory, and count the end of the write, however it ends."""
+    try:
+        _planner().run(plan)
+    finally:
+        owner.changes += 1
+
+
 def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
     """Compute a pending node straight into existing memory of its shape and dtype; return whether that was possible.
 
@@ -347,10 +355,7 @@ def write(node: Node, blob: TBlob, passing: Node | None = None) -> bool:
         _count_write(blob.owner)
         if passing is not None and not passing.is_seen():
             passing.face = None
-        try:
-            _planner().run(_planner().planned(order, [node], (node, blob)))
-        finally:
-            blob.owner.changes += 1
+        _run_into(blob.owner, _planner().planned(order, [node], (node, blob)))
         return True
 
 
@@ -369,10 +374,7 @@ def write_again(node: Node, blob: TBlob, passing: Node | None) -> bool:
         again = None if any(map(_is_saved, others)) else _loaded[0].found_again([node], 0, blob)
         if again is not None:
             _count_write(blob.owner)
-            try:
-                _loaded[0].run(again)
-            finally:
-                blob.owner.changes += 1
+            _run_into(blob.owner, again)
         elif passing is not None:
             passing.face = face
         return again is not None
@@ -382,10 +384,7 @@ def write_apart(node: Node, blob: TBlob) -> None:
     """Compute a node straight into some memory of which it reads nothing, after all pending readers of that memory."""
     with turn():
         before_write(blob.owner)
-        try:
-            _planner().run(_planner().planned(pending_below([node]), [node], (node, blob)))
-        finally:
-            blob.owner.changes += 1
+        _run_into(blob.owner, _planner().planned(pending_below([node]), [node], (node, blob)))
 
 
 def is_new(node: Node) -> bool:

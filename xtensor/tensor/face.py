@@ -563,7 +563,7 @@ class Tensor(Operators, Methods):
             raise
         if not done:
             xt.standard.indexing.setitem(self, key, value)
-        elif self._owner is not None or self._blob is not None:
+        elif self._owner is not None or self._blob is not None:  # else there is nothing to count, which saves a call
             count_thin_write(self)
 
 

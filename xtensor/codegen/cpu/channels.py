@@ -320,14 +320,14 @@ class _Weights(_Text):
     def _segment(self) -> Iterator[str]:
         yield "  %far.end = add i64 %segment.p, %segment.p.on"
         yield "  %end = call i64 @llvm.smin.i64(i64 %far.end, i64 %positions)"
-        window = self.loop("of.window", "e", "%last", self._of_window(), start="%firsts.this", step="%e.on")
+        step: int | str = 1 if self.thin.tall == 1 else "%e.on"
+        window = self.loop("of.window", "e", "%last", self._of_window(), start="%firsts.this", step=step)
         yield from self._channels(window)
 
     def _of_window(self) -> Iterator[str]:
         """Yield the work on rows of the window from %e on: `tall` of them at once while so many are left."""
         tall = self.thin.tall
         if tall == 1:
-            yield "  %e.on = add i64 0, 1"
             yield from _Rows(self.thin, 1, "of.window").lines()
             return
         yield f"  %rows.left = sub i64 %last, %e\n  %is.tall = icmp sge i64 %rows.left, {tall}"

@@ -477,10 +477,11 @@ def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
         "  %n.y = mul i64 %n, %image\n  %n.out = mul i64 %n, %out.image\n  %n.top = add i64 %n.y, %y.skip",
         *(_at(form, "%y.n", "%y", "%n.top"), _at(form, "%out.n", "%out", "%n.out")),
     ]
-    if more:
+    told = ""
+    if steps is not None:
         image += ["  %n.place = add i64 %place, %n.top"]
-    more = more.replace("%place", "%n.place")
-    image += [f"  call void @{turn}(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{more})"]
+        told = ", ptr %slots, i64 %n.place, i64 %output"
+    image += [f"  call void @{turn}(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{told})"]
     yield from _loop("n", "%images", image)
     yield "  ret void\n}"
 

@@ -41,17 +41,17 @@ from .windows import Axes, Axis, batched, kernels, lies_last, outs, phases, size
 Algorithm = Literal["auto", "direct", "im2col", "tune", "winograd", "winograd4"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
-# Those that may go on with what follows.
+# Algorithms whose code can also compute the steps that follow.
 JOINED = ("auto", "im2col", *winograd.TILES)
 
-# Those that machine code remembered for arrays may do for them.
+# Algorithms for which machine code is remembered, by what is computed.
 SWEPT = {
     cudnn.OUTPUTS: JOINED,
     cudnn.INPUTS: ("auto", "im2col"),
     cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune"),
 }
 
-TILES_APART = "Winograd's tiles take less time, or were asked for, and go on with few light steps only"
+TILES_APART = "Winograd's tiles take less time, or were asked for, and are followed by few light steps only"
 
 # Inputs under windows side by side, of at least so many elements, take one product instead of one for each element.
 LEAST_PATCH = 9

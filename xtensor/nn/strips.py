@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import product
+from itertools import pairwise, product
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -51,8 +51,11 @@ from .windows import Axes, Axis
 # behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
 
-# Ranges of images, of groups, of strips, of columns, and of outputs.
-Part = tuple[range, range, range, range, range]
+# The time of copying a strip's input once more, as a part of that of computing the gradient of weights.
+COPIED_AGAIN = 0.03
+
+# Ranges of images, of groups, of strips, of columns, of outputs, and of elements of a window.
+Part = tuple[range, range, range, range, range, range]
 
 # The whole arrays x, w, y and bias.
 Bases = tuple[Array, Array, Array, Array | None]
@@ -175,7 +178,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
 
     Images are divided into lanes, whatever the number of threads, and these are added in order; where there are many
-    groups, threads share the groups instead.
+    groups, threads share the groups instead. Threads that are left share the elements of the window.
     """
     work = y.size * prod(w.shape[2:])
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
@@ -203,16 +206,20 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
     code = weights_first_kernel(own) if lies.first else weights_kernel(own)
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    return StripSums(code, sweep, images, beside, seconds, most) if most > 0 else None
+    block = own.terms if lies.first else own.block
+    return StripSums(code, sweep, images, block, beside, seconds, most) if most > 0 else None
 
 
 class StripSums:
-    """The gradient of weights, in lanes of `images` images. beside: elements of scratch memory for each thread.
-    seconds: an estimate for one thread; most: threads that scratch memory suffices for.
+    """The gradient of weights, in lanes of `images` images. block: elements of a window that are computed at a time;
+    beside: elements of scratch memory for each thread. seconds: an estimate for one thread; most: threads that scratch
+    memory suffices for.
     """
 
-    def __init__(self, code: Code, sweep: _Sweep, images: int, beside: int, seconds: float, most: int) -> None:
-        self._code, self._sweep, self._images = code, sweep, images
+    def __init__(
+        self, code: Code, sweep: _Sweep, images: int, block: int, beside: int, seconds: float, most: int
+    ) -> None:
+        self._code, self._sweep, self._images, self._block = code, sweep, images, block
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
         self._beside = beside
         self._launches = Launches([self._make], 3, seconds, most)
@@ -222,18 +229,34 @@ class StripSums:
         totals = zeros(self._shape, self._sweep.y.dtype)
         self._launches.run(x, totals, y)
         _, groups, _, outputs = self._shape
-        whole = np.add.reduce(totals).reshape(groups, *w.shape[3:], w.shape[2], outputs)
+        total = np.add.reduce(totals) if len(totals) > 1 else totals[0]
+        whole = total.reshape(groups, *w.shape[3:], w.shape[2], outputs)
         w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
 
     def _make(self, sheet: Sheet) -> list[Launch]:
         sweep, (_, groups, depth, outputs) = self._sweep, self._shape
         some = -(-groups // sheet.threads) if groups >= LANES else groups
+        own = [*product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
         whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
-        parts = [(*part, *whole) for part in product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
+        terms = _shared_terms(depth // self._block, len(own), sheet.threads)
+        cuts = [range(first * self._block, last * self._block or depth) for first, last in pairwise(terms)]
+        parts = [(*part, *whole, cut) for part in own for cut in cuts]
         dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
         beside = rounded(self._beside * dtype.itemsize) + APART
         given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
         return [sweep.launch(self._code, parts, sheet, given)]
+
+
+def _shared_terms(blocks: int, parts: int, threads: int) -> list[int]:
+    """Return the first of the blocks of elements of a window, and behind them 0, that each of the threads' parts has:
+    as few as keep all threads about equally busy. Each of them copies the input again.
+    """
+
+    def cost(number: int) -> float:
+        return -(-parts * number // threads) / number * (1 + COPIED_AGAIN * (number - 1))
+
+    number = min(range(1, max(min(threads, blocks), 1) + 1), key=cost)
+    return [*[blocks * n // number for n in range(number)], 0]
 
 
 def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
@@ -565,7 +588,7 @@ class _Sweep:
         outputs, others = self.y.shape[2], prod(map(len, ranges))
         some = -(-outputs // (panel * (-(-threads // others)))) * panel if panel and others < threads else outputs
         images, groups, strips, columns = ranges
-        return [*product(images, groups, strips, columns, _cut(outputs, some))]
+        return [*product(images, groups, strips, columns, _cut(outputs, some), [range(self.depth)])]
 
     def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
         """Return the launch of a kernel on all parts. slots: words of each group's slots for the steps that follow."""
@@ -583,16 +606,16 @@ class _Sweep:
     def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
         """Return the kernel's words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
-        images, groups, own, columns, outputs = part
+        images, groups, own, columns, outputs, terms = part
         of_x, of_y = x.place(images.start, groups.start), y.place(images.start, groups.start, outputs.start)
         first = groups.start * self.pitch + outputs.start
-        of_w = behind(given.w, first * self.depth * item)
+        of_w = behind(given.w, (first * self.depth + terms.start * self.pitch) * item)
         places = of_x, of_w, of_y, behind(given.bias, first * item), room, given.sums
         xs, ys, begins, ks = tables
         finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks, finish
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks + 8 * terms.start, finish
         products = given.product, given.columns + 8 * STRIP_WORDS * own.start
-        counts = len(outputs), self.pitch, len(own), columns.start, columns.stop, lies.wide, self.depth
+        counts = len(outputs), self.pitch, len(own), columns.start, columns.stop, lies.wide, len(terms)
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]

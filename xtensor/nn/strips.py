@@ -45,17 +45,21 @@ from ..run.launches import BIAS, SLOTS, Launches, Make, Sheet, View, W, X, Y, be
 from ..run.native import Launch, Place, Word
 from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype, zeros
 from .panels import matrix, offsets, panels
-from .windows import Axes, Axis
+from .windows import Axes, Axis, Places, Region, outs, regions
 
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
 # behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
 
-# The time of copying a strip's input once more, as a part of that of computing the gradient of weights.
-COPIED_AGAIN = 0.03
+# The time of copying a strip's input: as a part of that of computing the gradient of weights, and as that of computing
+# so many outputs.
+COPIED_AGAIN, COPIED_OUTPUTS = 0.03, 1.0
 
 # Ranges of images, of groups, of strips, of columns, of outputs, and of elements of a window.
 Part = tuple[range, range, range, range, range, range]
+
+# The run of all elements of a window.
+WHOLE = np.zeros(1, np.int64)
 
 # The whole arrays x, w, y and bias.
 Bases = tuple[Array, Array, Array, Array | None]
@@ -113,14 +117,45 @@ class Made(NamedTuple):
     most: int
 
 
+class Swept(NamedTuple):
+    """A region of a convolution: its code, and the arguments of that. panel: outputs whose weights lie side by side;
+    slots: words of a group's slots for the steps that follow, or 0.
+    """
+
+    code: Code
+    sweep: _Sweep
+    panel: int
+    slots: int
+
+
 def strips_of(
     x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
 ) -> Made | None:
     """Return a convolution of views of the bases x, w, y and bias, None where these kernels do not apply."""
+    machine = host()
+    if machine is None or not y.size:
+        return None
+    each, is_last = y.size // prod(outs(axes)) * w.shape[2], y.strides[2] == y.itemsize
+    lanes = 1 if is_last else machine.vector_bytes // y.itemsize
+    swept = [_swept(x, w, y, one, bases, ending) for one in regions(axes, each, lanes)]
+    parts = [one for one in swept if one is not None]
+    if not parts or len(parts) < len(swept):
+        return None
+    columns = sum({one.panel: one.sweep.pitch for one in parts}.values())
+    laid = w.shape[0] * prod(w.shape[2:]) * columns * y.itemsize
+    most = (budget - laid) // max(one.sweep.room_bytes for one in parts)
+    bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
+    return Made(_Outputs(parts, View(w, W, bases[1]), bias).launches, most) if most > 0 else None
+
+
+def _swept(x: Array, w: Array, y: Array, region: Region, bases: Bases, ending: Ending | None) -> Swept | None:
+    """Return how the outputs of a region are computed, None where these kernels do not apply."""
+    x, y, axes = x[(..., *region.sources)], y[(..., *region.outputs)], region.axes
     lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
     outputs, channels = w.shape[1:3]
+    runs = _runs(w.shape[3:], region.elements, channels)
     there = rows_in_place(x, y, outputs, axes, lies, ending)
     if there is not None:
         own, x, y, axes, ending = there
@@ -138,39 +173,49 @@ def strips_of(
     panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
-    views = View(x, X, bases[0]), View(y, Y, bases[2])
-    sweep = _Sweep(room, *views, axes, len(room.ks), -(-outputs // panel) * panel, lies.turned[1])
-    most = (budget - w.shape[0] * sweep.depth * sweep.pitch * y.itemsize) // sweep.room_bytes
-    bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    slots = 0 if finish is None else finish.slots
-    return Made(_Outputs(code, sweep, View(w, W, bases[1]), panel, bias, slots).launches, most) if most > 0 else None
+    views, pitch = (View(x, X, bases[0]), View(y, Y, bases[2])), -(-outputs // panel) * panel
+    sweep = _Sweep(room, *views, axes, prod(w.shape[2:]), pitch, lies.turned[1], runs=runs)
+    return Swept(code, sweep, panel, 0 if finish is None else finish.slots)
+
+
+def _runs(window: Shape, elements: Places, channels: int) -> Array:
+    """Return where the runs of the elements of a part of the window begin, in elements of the window and channels,
+    which come last. All runs have the same length.
+    """
+    numbers = np.arange(prod(window)).reshape(window)[elements].ravel()
+    firsts = np.diff(numbers, prepend=-2) != 1
+    found: Array = numbers[firsts] * channels
+    return found
 
 
 class _Outputs(NamedTuple):
-    """A convolution: its code, and the arguments of that. panel: outputs whose weights lie side by side; slots: words
-    of a group's slots for the steps that follow, or 0.
-    """
+    """A convolution: its regions, its weights and its bias."""
 
-    code: Code
-    sweep: _Sweep
+    parts: list[Swept]
     w: View
-    panel: int
     bias: View | None
-    slots: int
 
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return the launches that lay out biases and convolve; weights are laid out by the sheet's packing."""
-        sweep, (groups, outputs), dtype = self.sweep, self.w.shape[:2], self.w.dtype
-        weights, found = sheet.pack(groups * sweep.depth * sweep.pitch, dtype), list[Launch]()
-        sheet.packing.append(panels(self.w, self.panel, sheet, weights))
+        found, laid = list[Launch](), dict[int, Weights]()
+        for one in self.parts:
+            if one.panel not in laid:
+                laid[one.panel] = self._laid(one, sheet, found)
+            parts = one.sweep.parts(sheet.threads, one.panel)
+            found.append(one.sweep.launch(one.code, parts, sheet, laid[one.panel], one.slots))
+        return found
+
+    def _laid(self, one: Swept, sheet: Sheet, found: list[Launch]) -> Weights:
+        """Return where weights and biases lie in panels; the launch that lays out the latter is added to `found`."""
+        (groups, outputs), dtype, pitch = self.w.shape[:2], self.w.dtype, one.sweep.pitch
+        weights = sheet.pack(groups * one.sweep.depth * pitch, dtype)
+        sheet.packing.append(panels(self.w, one.panel, sheet, weights))
         if self.bias is None:
-            shift: Word = sheet.keep(np.zeros((groups, sweep.pitch), dtype))
-        else:
-            shift, (group, output) = sheet.take(groups * sweep.pitch, dtype), self.bias.steps
-            own = np.arange(groups) * group, np.arange(outputs) * output
-            found.append(matrix(self.bias, *own, sweep.pitch, sheet, shift))
-        parts = sweep.parts(sheet.threads, self.panel)
-        return [*found, sweep.launch(self.code, parts, sheet, Weights(weights, shift), self.slots)]
+            return Weights(weights, sheet.keep(np.zeros((groups, pitch), dtype)))
+        shift, (group, output) = sheet.take(groups * pitch, dtype), self.bias.steps
+        own = np.arange(groups) * group, np.arange(outputs) * output
+        found.append(matrix(self.bias, *own, pitch, sheet, shift))
+        return Weights(weights, shift)
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
@@ -565,10 +610,11 @@ class _Sweep:
         turned: bool,
         strips: Strips | None = None,
         columns: int = 0,
+        runs: Array = WHOLE,
     ) -> None:
         self.x, self.y, self.room, self.depth, self.pitch = x, y, room, depth, pitch
         self.strips = strips or _strips(axes[:-1], x.steps[3:-1], y.steps[3:-1], room.strip)
-        self.columns = columns or axes[-1].out
+        self.columns, self.runs = columns or axes[-1].out, runs
         self.y_step = y.steps[-1 if room.pixels and not turned else 2]  # a single channel may have any stride
 
     @property
@@ -576,25 +622,45 @@ class _Sweep:
         return rounded((self.strips.span * self.room.row + self.room.behind) * self.y.dtype.itemsize)
 
     def parts(self, threads: int, panel: int = 0) -> list[Part]:
-        """Return parts that keep all threads about equally busy. panel: if images, groups, strips and columns make
-        fewer parts than threads, outputs are cut as well, at multiples of this number; 0 for never.
+        """Return parts that keep all threads about equally busy. panel: outputs may be cut at multiples of this number,
+        0 for never.
         """
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
-        for length in (*self.y.shape[:2], self.strips.number):
+        for length in self.y.shape[:2]:
             number = min(left, length)
             ranges.append(_cut(length, -(-length // number)))
             left = -(-left // number)
-        ranges.append(_cut(self.columns, -(-self.columns // (left * self.room.block)) * self.room.block))
-        outputs, others = self.y.shape[2], prod(map(len, ranges))
-        some = -(-outputs // (panel * (-(-threads // others)))) * panel if panel and others < threads else outputs
-        images, groups, strips, columns = ranges
-        return [*product(images, groups, strips, columns, _cut(outputs, some), [range(self.depth)])]
+        ways = [self._cuts(left, strips, panel) for strips in range(min(left, self.strips.number), 0, -1)]
+        found = [[*product(*ranges, *cuts, [range(self.depth)])] for way in ways for cuts in way]
+        return min(found, key=lambda parts: self._busiest(parts, threads, panel))
+
+    def _cuts(self, left: int, strips: int, panel: int) -> list[tuple[list[range], ...]]:
+        """Return ways to cut all strips, columns and outputs into about so many parts that are left; strips: into how
+        many the strips are cut.
+        """
+        others, outputs, block = -(-left // strips), self.y.shape[2], self.room.block
+        rows, whole = _cut(self.strips.number, -(-self.strips.number // strips)), [range(outputs)]
+        columns = _cut(self.columns, -(-self.columns // (others * block)) * block)
+        found = [(rows, columns, whole)]
+        if panel and outputs > panel:
+            some = -(-outputs // (panel * others)) * panel
+            found.append((rows, [range(self.columns)], _cut(outputs, some)))
+        return found
+
+    def _busiest(self, parts: list[Part], threads: int, panel: int) -> float:
+        """Return the work of the busiest thread, in elements of outputs; each part copies its input."""
+        begins, block, work = self.strips.begins, self.room.block, [0.0] * threads
+        for n, (images, groups, strips, columns, outputs, _) in enumerate(parts):
+            rows, wide = begins[strips.stop] - begins[strips.start], -(-len(columns) // block) * block
+            many = -(-len(outputs) // panel) * panel if panel else len(outputs)
+            work[n % threads] += len(images) * len(groups) * rows * wide * (many + COPIED_OUTPUTS)
+        return max(work)
 
     def launch(self, code: Code, parts: Sequence[Part], sheet: Sheet, given: Weights, slots: int = 0) -> Launch:
         """Return the launch of a kernel on all parts. slots: words of each group's slots for the steps that follow."""
         threads = min(sheet.threads, len(parts))
         rooms = [sheet.take(self.room_bytes, np.dtype(np.uint8)) for _ in range(threads)]
-        tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks)]
+        tables = [sheet.keep(table) for table in (*self.strips[:3], self.room.ks, self.runs)]
         firsts = sorted({images.start for images, *_ in parts})
         calls = []
         for n, part in enumerate(parts):
@@ -611,14 +677,15 @@ class _Sweep:
         first = groups.start * self.pitch + outputs.start
         of_w = behind(given.w, (first * self.depth + terms.start * self.pitch) * item)
         places = of_x, of_w, of_y, behind(given.bias, first * item), room, given.sums
-        xs, ys, begins, ks = tables
+        xs, ys, begins, ks, runs = tables
         finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0
-        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks + 8 * terms.start, finish
+        rows = xs + 8 * strips.span * own.start, ys, begins + 8 * own.start, ks + 8 * terms.start, runs, finish
         products = given.product, given.columns + 8 * STRIP_WORDS * own.start
         counts = len(outputs), self.pitch, len(own), columns.start, columns.stop, lies.wide, len(terms)
         lengths = lies.size, lies.start, lies.along, lies.length, lies.pixels
         steps = self.y_step, strips.span, strips.step * lies.row, len(images), x.steps[0], y.steps[0]
         others = lies.channels, x.steps[2], x.steps[-1]
-        begin = images.start * y.steps[0] + outputs.start * y.steps[2]
+        begin = y.at.after // item + images.start * y.steps[0] + outputs.start * y.steps[2]
         last = len(groups), x.steps[1], y.steps[1], self.depth * self.pitch, slots, begin, outputs.start
-        return (*places, *rows, *products, *counts, *lengths, *steps, *others, *last)
+        runs_of_it = len(self.room.ks) // len(self.runs), len(self.runs)
+        return (*places, *rows, *products, *counts, *lengths, *steps, *others, *last, *runs_of_it)

@@ -7,7 +7,8 @@ positions outside the input count as nothing. `low` may be negative: then the fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from functools import lru_cache
+from itertools import pairwise, product
 from math import gcd, prod
 from typing import Any, NamedTuple
 
@@ -83,6 +84,73 @@ def phases_back(w: Any, x: Any, axes: Axes) -> list[tuple[Any, Any, Axes]]:
     """
     ways = (zip(*phase, strict=True) for phase in product(*map(phases, axes)))
     return [(w[(..., *elements)], x[(..., *places)], own) for places, elements, own in ways]
+
+
+# ---- regions
+
+# One axis of a region; an axis with larger windows than this is not divided.
+Box = tuple[slice, slice, slice, Axis]
+DIVIDED = 16
+
+# What a region costs besides its multiplications: along each axis as much as so many more outputs, and in all as so
+# many more multiplications. An axis is divided where that leaves at most this part of the time.
+MARGIN, LAUNCHED, WORTH_DIVIDING = 2, 1 << 18, 0.97
+
+
+class Region(NamedTuple):
+    """A box of outputs whose windows have the same elements inside the input: these outputs and elements, the positions
+    of the input under them, and the axes of the convolution that they are.
+    """
+
+    outputs: Places
+    elements: Places
+    sources: Places
+    axes: Axes
+
+
+def regions(axes: Axes, each: int, lanes: int = 1) -> list[Region]:
+    """Return regions of all outputs: several where it pays to leave out elements of windows that lie in the padding, as
+    of dilated windows on small images; else a single one, whose windows may reach into the padding.
+
+    each: multiplications for one output and one element of the window, over all images and channels. lanes: outputs of
+    a row that are computed together.
+    """
+    divided = [_boxes(axis, lanes if n == len(axes) else 1) for n, axis in enumerate(axes, 1)]
+    number = prod(map(len, divided))
+    left = prod([sum([axis.out * axis.kernel for *_, axis in boxes]) for boxes in divided])
+    if number > 1 and each * (prod(outs(axes)) * volume(axes) - left) < number * LAUNCHED:
+        divided = [[_whole(axis)] for axis in axes]
+    return [Region(*zip(*boxes, strict=True)) for boxes in product(*divided)]
+
+
+def _whole(axis: Axis) -> Box:
+    return slice(None), slice(None), slice(None), axis
+
+
+@lru_cache(1024)
+def _boxes(axis: Axis, lanes: int) -> list[Box]:
+    """Return the parts of one axis, a single one where dividing it does not pay."""
+    if axis.kernel > DIVIDED:
+        return [_whole(axis)]
+    inside = [axis.inside(k)[0] for k in range(axis.kernel)]
+    ends = sorted({0, axis.out, *[end for one in inside for end in (one.start, one.stop)]})
+    found = list[Box]()
+    for first, last in pairwise(ends):
+        elements = [k for k, one in enumerate(inside) if one.start <= first < one.stop]
+        if not elements:
+            return [_whole(axis)]
+        own = axis._replace(out=last - first, kernel=len(elements), low=0)
+        own = own._replace(size=(own.out - 1) * own.stride + own.span)
+        start = first * axis.stride - axis.low + elements[0] * axis.dilation
+        window, under = slice(elements[0], elements[-1] + 1), slice(start, start + own.size)
+        found.append((slice(first, last), window, under, own))
+    taken = sum([_taken(own, lanes) for *_, own in found])
+    return found if taken <= WORTH_DIVIDING * _taken(axis, lanes) else [_whole(axis)]
+
+
+def _taken(axis: Axis, lanes: int) -> int:
+    """Return an estimate of the time that outputs along an axis take, in multiplications."""
+    return (-(-axis.out // lanes) * lanes + MARGIN) * axis.kernel
 
 
 # ---- arguments

@@ -21,7 +21,9 @@ from .turning import transposed
 #   x.rows    of each of the `span` input rows under each strip: its offset, or OUTSIDE
 #   y.rows    of each row of outputs: its offset
 #   begins    of each strip, and behind the last one: its first row of outputs
-#   ks        of each element of a window: its offset in the room, or in the input where that is read in place
+#   ks        of each element of a window that is summed: its offset in the room, or in the input where that is read in
+#             place; these elements are `run.count` runs of so many (`run`), which follow each other in the weights
+#   runs      of each run: its first element, among those of the weights
 #   finish    the slots of the steps that follow (see finish.py), `slot.count` for each group; y.begin: elements from
 #             the beginning of the arrays of these to y; o.begin: the number of the first output within a group
 #   product   the words of the product in strip_products.py; columns: for each strip, words of the table of its columns
@@ -30,11 +32,11 @@ from .turning import transposed
 #             along: how many elements further it is for the next column
 #   room.step from the rows under a row of outputs to those under the next one; in place it counts rows
 #   x.pixel   between neighbouring positions of an input row that is gathered; pixels: how many the room has
-POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "finish", "product", "columns")
+POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "runs", "finish", "product", "columns")
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),
-    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin", "o.begin"),
+    *("groups", "x.group", "y.group", "w.group", "slot.count", "y.begin", "o.begin", "run", "run.count"),
 )
 
 # Words of each strip in `columns`: addresses of its pieces and panels (see gemm.py), and the number of panels.

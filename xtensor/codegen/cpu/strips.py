@@ -171,11 +171,19 @@ class _Ending(StripText):
         yield from self.loop("ending", "q", "%lines", self._ending())
 
     def _added_up(self, terms: Iterator[str], starts: Sequence[str]) -> Iterator[str]:
-        """Yield the loop over elements of windows, each at %x.k; starts: the initial values of the sums, %sum..."""
-        carried = [("w.k", "ptr", "%w.o", "%w.k.n")]
-        for (b, v), start in zip(self.cells, starts, strict=True):
-            carried.append((f"old{b}.{v}", self.vector, start, f"%sum{b}.{v}"))
-        yield from self.loop("term", "k", "%depth", self._term(terms), carried=carried)
+        """Yield the loops over elements of windows, each at %x.k; starts: the initial values of the sums, %sum..."""
+        both = zip(self.cells, starts, strict=True)
+        carried = [(f"run{b}.{v}", self.vector, start, f"%sum{b}.{v}") for (b, v), start in both]
+        yield from self.loop("run.terms", "j", "%run.count", self._run(terms), carried=carried)
+
+    def _run(self, terms: Iterator[str]) -> Iterator[str]:
+        """Yield the loop over the elements of a run."""
+        yield "  %k.first = mul i64 %j, %run\n  %k.end = add i64 %k.first, %run"
+        yield from self.words("%j", "runs")
+        yield from self.far("w.j", "%w.o", "%runs.this", self.panel)
+        carried = [("w.k", "ptr", "%w.j", "%w.k.n")]
+        carried += [(f"old{b}.{v}", self.vector, f"%run{b}.{v}", f"%sum{b}.{v}") for b, v in self.cells]
+        yield from self.loop("term", "k", "%k.end", self._term(terms), start="%k.first", carried=carried)
 
     def _place(self, name: str) -> Iterator[str]:
         """Yield the offset, in the arrays of the steps that follow, of the first element that is stored: %name.p."""

@@ -631,7 +631,7 @@ def test_products_by_strips_are_those_of_columns(monkeypatch: Any, seed: int, la
     if compile_.host() is None:
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
-    strips._room_last.cache_clear()
+    strips.room_last.cache_clear()
     kernel = by_products(monkeypatch, seed)
     rng = np.random.default_rng(seed)
     rank, groups, deep, outputs = 1 + seed % 3, 1 + seed % 2, int(rng.integers(1, 20)), int(rng.integers(1, 20))
@@ -663,7 +663,7 @@ def test_products_by_strips_are_those_of_columns(monkeypatch: Any, seed: int, la
     np.testing.assert_allclose(
         found[0], expected, rtol=0, atol=64 * np.finfo(found[0].dtype).eps * max(np.abs(y).max(), 1)
     )
-    strips._room_last.cache_clear()
+    strips.room_last.cache_clear()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -675,7 +675,7 @@ def test_windows_read_where_they_lie_are_those_of_columns(monkeypatch: Any, seed
     monkeypatch.setattr(product_sums, "TERMS", 1 + seed % 2 * 99)
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
     monkeypatch.setattr(product_sums, "WEIGHT_BYTES", dict.fromkeys((False, True), (seed % 2 << 17,) * 2))
-    for remembered in (strips._room_first, strips._room_last):
+    for remembered in (strips.room_first, strips.room_last):
         remembered.cache_clear()
     rng = np.random.default_rng(seed)
     rank, groups = 1 + seed % 3, int(rng.choice([1, 2, 4]))
@@ -851,8 +851,8 @@ def test_few_channels_where_they_lie(
         pytest.skip("there is no compiler")
     monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(contraction, "FEW", 0)  # small sums are of the same dtype
-    swept = Mock(wraps=strips._Sweep.launch)
-    monkeypatch.setattr(strips._Sweep, "launch", lambda *given: swept(*given))
+    swept = Mock(wraps=strips.Sweep.launch)
+    monkeypatch.setattr(strips.Sweep, "launch", lambda *given: swept(*given))
     channels, outputs, window = shape
     x, w, bias = normal(5, channels, 19, 23, dtype=dtype), normal(outputs, channels, window, window), normal(outputs)
     if layout == "NHWC":

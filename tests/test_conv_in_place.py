@@ -41,8 +41,8 @@ def test_windows_in_place_give_what_plain_sums_give(monkeypatch: Any, seed: int)
         monkeypatch.setattr(module, "CONTRACTION_COMPILED", 0)
     monkeypatch.setattr(strips, "FEW", seed % 2)
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
-    strips._room_last.cache_clear()
-    strips._room_first.cache_clear()
+    strips.room_last.cache_clear()
+    strips.room_first.cache_clear()
     x, w, bias, how = random_layer(seed)
 
     def alone() -> Any:
@@ -77,8 +77,8 @@ def test_windows_in_place_give_what_plain_sums_give(monkeypatch: Any, seed: int)
     scale = 64 * np.finfo(x.dtype).eps * max(np.abs(y).max(), 1)
     for one, expected in zip(found[0], (y, np.maximum(y + bias, 0) * 2 + np.cos(y)), strict=True):
         np.testing.assert_allclose(one, expected, rtol=0, atol=scale)
-    strips._room_last.cache_clear()
-    strips._room_first.cache_clear()
+    strips.room_last.cache_clear()
+    strips.room_first.cache_clear()
 
 
 def test_layers_that_are_read_in_place(monkeypatch: Any) -> None:

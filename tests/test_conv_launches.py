@@ -378,3 +378,57 @@ def test_rows_that_dilation_skips(dilation: Any, stride: Any, layout: Any) -> No
         found.append([y, *back(cotangent)])
     for ours, expected in zip(*found, strict=True):
         np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-11, atol=1e-11)
+
+
+# ---- windows that reach far into the padding, and few images
+
+
+def dilated(last: bool) -> tuple[Array, Array, dict[str, Any]]:
+    """Return an image, weights, and keyword arguments for which a part of most windows lies in the padding."""
+    shape = (1, 21, 21, 48) if last else (1, 48, 21, 21)
+    return (
+        normal(*shape),
+        normal(40, 48, 3, 3),
+        {"padding": 9, "dilation": 9, "layout": "NHWC" if last else "NCHW"},
+    )
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_elements_of_windows_in_the_padding_are_left_out(last: bool) -> None:
+    x, w, kind = dilated(last)
+    scale, other = normal(40), normal(1, 21, 21, 40) if last else normal(1, 40, 21, 21)
+    own = xt.asarray(scale) if last else xt.asarray(scale)[:, None, None]
+    found = xt.maximum(conv(xt.asarray(x), xt.asarray(w), **kind) * own + xt.asarray(other), 0)
+    exact = exactly(x, w, **kind)
+    expected = np.maximum(exact * (scale if last else scale[:, None, None]) + other, 0)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(conv(xt.asarray(x), xt.asarray(w), **kind).numpy(), exact, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_of_windows_in_the_padding_agree_with_float64(last: bool) -> None:
+    x, w, kind = dilated(last)
+    found = {}
+    for dtype in ("float32", "float64"):
+        algorithm = "im2col" if dtype == "float32" else "direct"
+        y, pullback = xt.vjp(
+            partial(conv, algorithm=algorithm, **kind), xt.asarray(x.astype(dtype)), xt.asarray(w.astype(dtype))
+        )
+        found[dtype] = [one.numpy() for one in pullback(y)]
+    for near, exact in zip(found["float32"], found["float64"], strict=True):
+        np.testing.assert_allclose(near, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("channels", [3, 20])
+def test_threads_that_share_a_window_find_the_same_gradient(images: int, last: bool, channels: int) -> None:
+    shape = (images, 30, 31, channels) if last else (images, channels, 30, 31)
+    x, w, layout = xt.asarray(normal(*shape)), xt.asarray(normal(40, channels, 3, 3)), "NHWC" if last else "NCHW"
+    found = set()
+    for threads in (1, 2, 3, 7):
+        with xt.options(threads=threads):
+            y, pullback = xt.vjp(lambda w: conv(x, w, padding=1, layout=layout, algorithm="im2col"), w)
+            (gradient,) = pullback(y)
+            found.add(gradient.numpy().tobytes())
+    assert len(found) == 1

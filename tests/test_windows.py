@@ -11,6 +11,7 @@ import pytest
 
 import xtensor as xt
 from xtensor import nn
+from xtensor.nn import windows
 
 Array = np.ndarray[Any, Any]
 Pairs = list[tuple[int, int]]
@@ -20,6 +21,44 @@ MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "edge", "circul
 def normal(*shape: int) -> Array:
     """Return normal numbers of a shape."""
     return np.random.default_rng(shape).normal(size=shape)
+
+
+# ---- regions
+
+
+@pytest.mark.parametrize("by_elements", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_regions_are_all_pairs_of_outputs_and_elements_inside(seed: int, by_elements: bool) -> None:
+    rng = np.random.default_rng(seed)
+    axes = []
+    for _ in range(2):
+        out, kernel, stride, dilation = (int(n) for n in rng.integers([1, 1, 1, 1], [30, 6, 3, 12]))
+        low = int(rng.integers(-3, dilation * kernel))
+        axes.append(windows.Axis(int(rng.integers(1, 40)), out, kernel, stride, dilation, low))
+    parts = windows.regions(tuple(axes), 1 << 40, by_elements=by_elements)
+    counts = np.zeros([axis.out for axis in axes] + [axis.kernel for axis in axes], int)
+    for part in parts:
+        counts[(*part.outputs, *part.elements)] += 1
+        for number, (axis, own) in enumerate(zip(axes, part.axes, strict=True)):
+            if own is axis:
+                continue
+            outputs, elements = part.outputs[number], part.elements[number]
+            begin = outputs.start * axis.stride - axis.low + elements.start * axis.dilation
+            assert (own.low, part.sources[number]) == (0, slice(begin, begin + own.size))
+            assert begin >= 0
+            assert begin + (own.out - 1) * own.stride + own.span <= axis.size
+    assert counts.max() == 1
+    inside = [[axis.inside(k)[0] for k in range(axis.kernel)] for axis in axes]
+    for place in np.ndindex(*counts.shape):
+        there = [one[k].start <= o < one[k].stop for one, o, k in zip(inside, place[:2], place[2:], strict=True)]
+        assert counts[place] or not all(there)
+
+
+def test_dilated_windows_on_a_small_image_are_divided() -> None:
+    axis = windows.Axis(33, 33, 3, 1, 12, 12)
+    assert [len(windows.regions((axis, axis), 1 << 14, by_elements=way)) for way in (False, True)] == [9, 9]
+    assert len(windows.regions((axis, axis), 1)) == 1
+    assert len(windows.regions((axis._replace(dilation=1, low=1),) * 2, 1 << 14)) == 1
 
 
 # ---- plain loops over two spatial axes

@@ -34,7 +34,7 @@ from .pending import Pending
 from .planes import SLOWER
 from .product_sums import are_many, product_sums_of
 from .shifted import weighted_sums
-from .strips import strip_sums_of
+from .strip_sums import strip_sums_of
 from .sweeps import Runs, can_end, is_thin, known, lying, remembered, sweep, sweep_of, thin_sums_of
 from .windows import Axes, Axis, batched, kernels, lies_last, outs, phases, sizes, volume
 

@@ -24,7 +24,7 @@ from ..run.launches import BIAS, Sheet, View, W, X, Y
 from ..run.native import Launch, Word
 from .contraction import Array, even, rounded
 from .panels import matrix, offsets
-from .strips import Bases, Made, Room, Strips, Weights, _lie, _Sweep, rows_in_place
+from .strips import Bases, Made, Room, Strips, Sweep, Weights, lie_of, rows_in_place
 from .windows import Axes, Axis
 
 
@@ -32,7 +32,7 @@ def products_of(
     x: Array, w: Array, y: Array, axes: Axes, bases: Bases, budget: int, ending: Ending | None
 ) -> Made | None:
     """Return a convolution of views of the bases x, w, y and bias, None where this kernel does not apply."""
-    machine, lies = host(), _lie(x, w, y, axes)
+    machine, lies = host(), lie_of(x, w, y, axes)
     if machine is None or lies is None or lies.first or not all(lies.turned):
         return None
     there = None if rows_in_place(x, y, w.shape[1], axes, lies) else _in_place(x, y, axes)
@@ -46,7 +46,7 @@ def products_of(
     finish, of_w = None if ending is None else ending.along(ROWS), View(w, W, bases[1])
     turned = of_w.steps[1] == 1 < channels and (len(w) == 1 or of_w.steps[0] == w.shape[1] * channels)
     one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), channels, finish=finish, turned=turned)
-    sweep = _Sweep(room, of_x, of_y, axes, channels, w.shape[1], True, strips, -(-w.shape[1] // one.form.height))
+    sweep = Sweep(room, of_x, of_y, axes, channels, w.shape[1], True, strips, -(-w.shape[1] // one.form.height))
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     code = products_kernel(Strip(y.dtype.char, one.form.lanes, 1, 1, 1), one.form, finish)
     slots = 0 if ending is None else len(ending.slots(0))
@@ -86,7 +86,7 @@ class _Products(NamedTuple):
     """
 
     code: Code
-    sweep: _Sweep
+    sweep: Sweep
     product: Product
     shapes: list[Shape]
     apart: tuple[int, int]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import pairwise, product
+from itertools import product
 from math import lcm, prod
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, host, the_host
 from ..codegen.cpu.finish import COLUMNS, ROWS
 from ..codegen.cpu.strip_rows import STRIP_WORDS, Strip
-from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
 from ..codegen.cpu.strips import outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import (
@@ -29,9 +28,7 @@ from ..plan.costs import (
     GROUPED,
     IN_PLACE_REGISTERS,
     IN_PLACE_WASTE,
-    NEAR_BYTES,
     OUTPUT_REGISTERS,
-    PRODUCT_SECONDS,
     REGISTERS_THERE,
     ROOM_BYTES,
     SUMS,
@@ -41,28 +38,34 @@ from ..plan.costs import (
     WAYS,
 )
 from ..run.joined import Ending
-from ..run.launches import BIAS, SLOTS, Launches, Make, Sheet, View, W, X, Y, behind, shared
+from ..run.launches import BIAS, SLOTS, Make, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Place, Word
-from .contraction import LANES, Array, even, pays, readable, rounded, summing_dtype, zeros
+from .contraction import Array, even, readable, rounded
 from .panels import matrix, offsets, panels
 from .windows import Axes, Axis, Places, Region, outs, regions
 
-# Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
-# behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
-APART = 1 << 16
-
-# The time of copying a strip's input: as a part of that of computing the gradient of weights, and as that of computing
-# so many outputs.
-COPIED_AGAIN, COPIED_OUTPUTS = 0.03, 1.0
-
-# Ranges of images, of groups, of strips, of columns, of outputs, and of elements of a window.
-Part = tuple[range, range, range, range, range, range]
+# Copying a strip's input takes as much time as computing so many outputs.
+COPIED_OUTPUTS = 1.0
 
 # The run of all elements of a window.
 WHOLE = np.zeros(1, np.int64)
 
 # The whole arrays x, w, y and bias.
 Bases = tuple[Array, Array, Array, Array | None]
+
+
+class Part(NamedTuple):
+    """What one call of a kernel computes: ranges of images, of groups, of strips, of columns, of outputs, and of the
+    elements that are summed. element: the first of these among the elements that weights have.
+    """
+
+    images: range
+    groups: range
+    strips: range
+    columns: range
+    outputs: range
+    terms: range
+    element: int = 0
 
 
 class Lies(NamedTuple):
@@ -123,7 +126,7 @@ class Swept(NamedTuple):
     """
 
     code: Code
-    sweep: _Sweep
+    sweep: Sweep
     panel: int
     slots: int
 
@@ -143,7 +146,7 @@ def strips_of(
         return None
     columns = sum({one.panel: one.sweep.pitch for one in parts}.values())
     laid = w.shape[0] * prod(w.shape[2:]) * columns * y.itemsize
-    most = (budget - laid) // max(one.sweep.room_bytes for one in parts)
+    most = (budget - laid) // sum([one.sweep.room_bytes for one in parts])
     bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
     return Made(_Outputs(parts, View(w, W, bases[1]), bias).launches, most) if most > 0 else None
 
@@ -151,34 +154,34 @@ def strips_of(
 def _swept(x: Array, w: Array, y: Array, region: Region, bases: Bases, ending: Ending | None) -> Swept | None:
     """Return how the outputs of a region are computed, None where these kernels do not apply."""
     x, y, axes = x[(..., *region.sources)], y[(..., *region.outputs)], region.axes
-    lies, apart = _lie(x, w, y, axes), y.strides[-1] // y.itemsize
+    lies, apart = lie_of(x, w, y, axes), y.strides[-1] // y.itemsize
     if lies is None or (ending is not None and (lies.first or lies.turned[1]) and apart > 1):
         return None
     outputs, channels = w.shape[1:3]
-    runs = _runs(w.shape[3:], region.elements, channels)
+    runs = runs_of(w.shape[3:], region.elements, channels)
     there = rows_in_place(x, y, outputs, axes, lies, ending)
     if there is not None:
         own, x, y, axes, ending = there
-        lies, room = Lies(True), _in_place(_room_first(own, axes, channels), own, axes, channels, _steps(x))
+        lies, room = Lies(True), _in_place(room_first(own, axes, channels), own, axes, channels, _steps(x))
     elif lies.first:
         own = _first_form(y.dtype, outputs, apart, axes[-1])
-        room = _room_first(own, axes, channels)
+        room = room_first(own, axes, channels)
     else:
-        x, y, axes, ending = _flat(x, y, axes, lies, ending)
+        x, y, axes, ending = flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
         if not any(lies.turned) and _are_inside(axes) and axes[-1].out >= own.block:
             own = own._replace(in_place=True, apart=axes[-1].stride * _steps(x)[-1], gathered=0)
-        room = _room_last(own, axes, channels)
+        room = room_last(own, axes, channels)
         room = _in_place(room, own, axes, channels, _steps(x)) if own.in_place else room
     panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
     views, pitch = (View(x, X, bases[0]), View(y, Y, bases[2])), -(-outputs // panel) * panel
-    sweep = _Sweep(room, *views, axes, prod(w.shape[2:]), pitch, lies.turned[1], runs=runs)
+    sweep = Sweep(room, *views, axes, prod(w.shape[2:]), pitch, lies.turned[1], runs=runs)
     return Swept(code, sweep, panel, 0 if finish is None else finish.slots)
 
 
-def _runs(window: Shape, elements: Places, channels: int) -> Array:
+def runs_of(window: Shape, elements: Places, channels: int) -> Array:
     """Return where the runs of the elements of a part of the window begin, in elements of the window and channels,
     which come last. All runs have the same length.
     """
@@ -218,93 +221,7 @@ class _Outputs(NamedTuple):
         return Weights(weights, shift)
 
 
-def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
-    """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
-    and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
-
-    Images are divided into lanes, whatever the number of threads, and these are added in order; where there are many
-    groups, threads share the groups instead. Threads that are left share the elements of the window.
-    """
-    work = y.size * prod(w.shape[2:])
-    if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
-        return None
-    lies = _lie(x, w, y, axes)
-    if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
-        return None
-    if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
-        return None
-    groups, outputs, channels = w.shape[:3]
-    depth, bases = prod(w.shape[2:]), (x, y)
-    if lies.first:
-        own = _first_weights(y.dtype, outputs, depth, axes[-1].stride)
-        room = _room_first(own, axes, channels, NEAR_BYTES // (own.block * y.itemsize))
-        beside = -(-depth * outputs // own.lanes) * own.lanes**2
-    else:
-        x, y, axes, _ = _flat(x, y, axes, lies, None, apart=True)
-        own = _last_weights(y.dtype, outputs, channels, axes, lies)
-        room = _room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
-        beside = own.registers * own.lanes * (room.strip * room.wide + own.lanes)
-    views = View(x, X, bases[0]), View(y, Y, bases[1])
-    sweep = _Sweep(room, *views, axes, depth, outputs, lies.turned[1])
-    lanes = min(len(y), LANES) if groups < LANES else 1
-    images = -(-len(y) // lanes)
-    most = (budget - lanes * w.nbytes) // (sweep.room_bytes + beside * y.itemsize)
-    code = weights_first_kernel(own) if lies.first else weights_kernel(own)
-    seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    block = own.terms if lies.first else own.block
-    return StripSums(code, sweep, images, block, beside, seconds, most) if most > 0 else None
-
-
-class StripSums:
-    """The gradient of weights, in lanes of `images` images. block: elements of a window that are computed at a time;
-    beside: elements of scratch memory for each thread. seconds: an estimate for one thread; most: threads that scratch
-    memory suffices for.
-    """
-
-    def __init__(
-        self, code: Code, sweep: _Sweep, images: int, block: int, beside: int, seconds: float, most: int
-    ) -> None:
-        self._code, self._sweep, self._images, self._block = code, sweep, images, block
-        self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
-        self._beside = beside
-        self._launches = Launches([self._make], 3, seconds, most)
-
-    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
-        """Write the gradient into w."""
-        totals = zeros(self._shape, self._sweep.y.dtype)
-        self._launches.run(x, totals, y)
-        _, groups, _, outputs = self._shape
-        total = np.add.reduce(totals) if len(totals) > 1 else totals[0]
-        whole = total.reshape(groups, *w.shape[3:], w.shape[2], outputs)
-        w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
-
-    def _make(self, sheet: Sheet) -> list[Launch]:
-        sweep, (_, groups, depth, outputs) = self._sweep, self._shape
-        some = -(-groups // sheet.threads) if groups >= LANES else groups
-        own = [*product(_cut(sweep.y.shape[0], self._images), _cut(groups, some))]
-        whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
-        terms = _shared_terms(depth // self._block, len(own), sheet.threads)
-        cuts = [range(first * self._block, last * self._block or depth) for first, last in pairwise(terms)]
-        parts = [(*part, *whole, cut) for part in own for cut in cuts]
-        dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
-        beside = rounded(self._beside * dtype.itemsize) + APART
-        given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
-        return [sweep.launch(self._code, parts, sheet, given)]
-
-
-def _shared_terms(blocks: int, parts: int, threads: int) -> list[int]:
-    """Return the first of the blocks of elements of a window, and behind them 0, that each of the threads' parts has:
-    as few as keep all threads about equally busy. Each of them copies the input again.
-    """
-
-    def cost(number: int) -> float:
-        return -(-parts * number // threads) / number * (1 + COPIED_AGAIN * (number - 1))
-
-    number = min(range(1, max(min(threads, blocks), 1) + 1), key=cost)
-    return [*[blocks * n // number for n in range(number)], 0]
-
-
-def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
+def lie_of(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
     """Return how channels lie, None where the arrays do not lie as the kernels need them."""
     (groups, outputs, channels), item = w.shape[:3], y.itemsize
     if not y.size or not w.size or y.dtype.char not in "fd" or host() is None:
@@ -322,7 +239,7 @@ def _lie(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
     return Lies(False, (not last[0], not last[1]), 0 if alone else channels)
 
 
-def _flat(
+def flat(
     x: Array, y: Array, axes: Axes, lies: Lies, ending: Ending | None, *, apart: bool = False
 ) -> tuple[Array, Array, Axes, Ending | None]:
     """Return the arrays with one row of positions where windows are single elements and rows (and images, unless
@@ -352,7 +269,7 @@ def rows_in_place(
     suits = lies.first or (all(lies.turned) and the_host().vector_bytes == 64)
     if not (near and suits and _are_inside(axes)):
         return None
-    x, y, axes, ending = _flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
+    x, y, axes, ending = flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
     own, out = _first_form(y.dtype, outputs, 1, axes[-1], in_place=True), axes[-1].out
     if out < own.registers * own.lanes or -(-out // own.lanes) * own.lanes > IN_PLACE_WASTE * out:
         return None
@@ -384,14 +301,14 @@ def _one_row(a: Array, apart: bool) -> Array:
     return a.transpose(order).reshape(len(a) if apart else 1, *a.shape[1:3], -1, copy=False)
 
 
-def _cut(length: int, step: int) -> list[range]:
+def cut(length: int, step: int) -> list[range]:
     return [range(first, min(first + step, length)) for first in range(0, length, step)]
 
 
 # ---- forms
 
 
-def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
+def registers_of(dtype: DType, outputs: int) -> tuple[int, int, int]:
     """Return the lanes of a register, how many registers of outputs to compute at a time, and how many sums for each of
     these, so that few lanes are wasted and each sum takes few loads.
     """
@@ -410,7 +327,7 @@ def _registers(dtype: DType, outputs: int) -> tuple[int, int, int]:
 @lru_cache(256)
 def _outputs_form(dtype: DType, outputs: int, channels: int, axis: Axis, lies: Lies, scattered: int) -> Strip:
     """Return the form of a convolution; the overhead of a block of windows counts as one more window."""
-    lanes, number, most = _registers(dtype, outputs)
+    lanes, number, most = registers_of(dtype, outputs)
     apart = axis.stride * channels
     if apart * dtype.itemsize % WAY_BYTES == 0:
         most = min(most, WAYS[lanes * dtype.itemsize == 64])
@@ -423,7 +340,7 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place:
     """Return the form where channels come first: few wasted sums, few loads for each, and enough sums to hide latency.
     The rest of a row has a block of its own. Rows in place are not in the nearest cache: registers of them cost more.
     """
-    lanes, _, most = _registers(dtype, 1)
+    lanes, _, most = registers_of(dtype, 1)
     needed = -(-axis.out // lanes)
 
     def taken(number: int, block: int) -> float:
@@ -442,50 +359,11 @@ def _first_form(dtype: DType, outputs: int, apart: int, axis: Axis, *, in_place:
     return Strip(dtype.char, lanes, block, number, 1, axis.stride, scattered=apart, tail=tail, in_place=in_place)
 
 
-@lru_cache(256)
-def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: Lies) -> Strip:
-    """Return the form of the gradient of weights: few wasted elements of a window and outputs, few loads for each sum,
-    and enough sums to hide latency. A block's elements follow each other in memory: their number divides that of all
-    that do, unless these are the whole window.
-    """
-    machine = the_host()
-    lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
-    depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
-    run = channels * (axis.kernel if axis.dilation == 1 else 1)
-
-    def cost(size: tuple[int, int]) -> float:
-        number, block = size
-        in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
-        return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
-
-    blocks = [n for n in range(1, min(TERMS[wide], depth) + 1) if run in (depth, run // n * n)]
-    numbers = range(1, OUTPUT_REGISTERS[wide] + 1)
-    sizes = [size for size in product(numbers, blocks) if prod(size) + min(size) < REGISTERS_THERE[wide]]
-    number, block = min(sizes, key=cost)
-    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
-
-
-@lru_cache(256)
-def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
-    """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
-    lanes, _, most = _registers(dtype, 1)
-    # Besides the sums, registers hold one value of each term, one of outputs, and a mask.
-    room = REGISTERS_THERE[lanes * dtype.itemsize == 64]
-
-    def cost(size: tuple[int, int]) -> float:
-        return (sum(size) + most / 2) / prod(size)
-
-    sizes = [(b, t) for b in range(1, most + 1) for t in range(1, most // b + 1) if outputs % b == 0 == depth % t]
-    sizes = [(b, t) for b, t in sizes if b * t + t + 2 <= room]
-    block, terms = min(sizes, key=cost)
-    return Strip(dtype.char, lanes, block, 1, 1, phases, terms)
-
-
 # ---- where rows lie
 
 
 @lru_cache(256)
-def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+def room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
     """Return the layout of rows whose channels come last. most: the most positions of a strip."""
     axis = axes[-1]
     rows = prod(one.kernel for one in axes[:-1]) * channels * np.dtype(own.char).itemsize
@@ -505,7 +383,7 @@ def _room_last(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Ro
 
 
 @lru_cache(256)
-def _room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
+def room_first(own: Strip, axes: Axes, channels: int, most: int = 1 << 62) -> Room:
     """Return the layout of rows whose channels come first. most: the most positions of a strip."""
     axis, width = axes[-1], own.registers * own.lanes
     further, phase = np.divmod(np.arange(axis.kernel) * axis.dilation, own.phases)
@@ -592,7 +470,7 @@ class Weights(NamedTuple):
     columns: int = 0
 
 
-class _Sweep:
+class Sweep:
     """The arguments of kernels that go over arrays.
 
     depth, pitch: elements of a window, and outputs that the weights have room for. turned: whether y is transposed.
@@ -628,29 +506,31 @@ class _Sweep:
         ranges, left = list[list[range]](), 2 * threads if threads > 1 else 1
         for length in self.y.shape[:2]:
             number = min(left, length)
-            ranges.append(_cut(length, -(-length // number)))
+            ranges.append(cut(length, -(-length // number)))
             left = -(-left // number)
+        images, groups = ranges
         ways = [self._cuts(left, strips, panel) for strips in range(min(left, self.strips.number), 0, -1)]
-        found = [[*product(*ranges, *cuts, [range(self.depth)])] for way in ways for cuts in way]
+        whole = range(self.depth)
+        found = [[Part(*part, whole) for part in product(images, groups, *cuts)] for way in ways for cuts in way]
         return min(found, key=lambda parts: self._busiest(parts, threads, panel))
 
-    def _cuts(self, left: int, strips: int, panel: int) -> list[tuple[list[range], ...]]:
+    def _cuts(self, left: int, strips: int, panel: int) -> list[tuple[list[range], list[range], list[range]]]:
         """Return ways to cut all strips, columns and outputs into about so many parts that are left; strips: into how
         many the strips are cut.
         """
         others, outputs, block = -(-left // strips), self.y.shape[2], self.room.block
-        rows, whole = _cut(self.strips.number, -(-self.strips.number // strips)), [range(outputs)]
-        columns = _cut(self.columns, -(-self.columns // (others * block)) * block)
+        rows, whole = cut(self.strips.number, -(-self.strips.number // strips)), [range(outputs)]
+        columns = cut(self.columns, -(-self.columns // (others * block)) * block)
         found = [(rows, columns, whole)]
         if panel and outputs > panel:
             some = -(-outputs // (panel * others)) * panel
-            found.append((rows, [range(self.columns)], _cut(outputs, some)))
+            found.append((rows, [range(self.columns)], cut(outputs, some)))
         return found
 
     def _busiest(self, parts: list[Part], threads: int, panel: int) -> float:
         """Return the work of the busiest thread, in elements of outputs; each part copies its input."""
         begins, block, work = self.strips.begins, self.room.block, [0.0] * threads
-        for n, (images, groups, strips, columns, outputs, _) in enumerate(parts):
+        for n, (images, groups, strips, columns, outputs, *_) in enumerate(parts):
             rows, wide = begins[strips.stop] - begins[strips.start], -(-len(columns) // block) * block
             many = -(-len(outputs) // panel) * panel if panel else len(outputs)
             work[n % threads] += len(images) * len(groups) * rows * wide * (many + COPIED_OUTPUTS)
@@ -672,10 +552,10 @@ class _Sweep:
     def _told(self, part: Part, given: Weights, room: Word, tables: Sequence[int], slots: int) -> tuple[Word, ...]:
         """Return the kernel's words for a part."""
         x, y, lies, strips, item = self.x, self.y, self.room, self.strips, self.y.dtype.itemsize
-        images, groups, own, columns, outputs, terms = part
+        images, groups, own, columns, outputs, terms, element = part
         of_x, of_y = x.place(images.start, groups.start), y.place(images.start, groups.start, outputs.start)
         first = groups.start * self.pitch + outputs.start
-        of_w = behind(given.w, (first * self.depth + terms.start * self.pitch) * item)
+        of_w = behind(given.w, (first * self.depth + element * self.pitch) * item)
         places = of_x, of_w, of_y, behind(given.bias, first * item), room, given.sums
         xs, ys, begins, ks, runs = tables
         finish = Place(SLOTS, 8 * slots * groups.start) if slots else 0

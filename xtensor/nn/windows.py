@@ -98,8 +98,8 @@ MARGIN, LAUNCHED, WORTH_DIVIDING = 2, 1 << 18, 0.97
 
 
 class Region(NamedTuple):
-    """A box of outputs whose windows have the same elements inside the input: these outputs and elements, the positions
-    of the input under them, and the axes of the convolution that they are.
+    """A box of outputs and elements of their windows: the positions of the input under them, and the axes of the
+    convolution that they are.
     """
 
     outputs: Places
@@ -108,14 +108,14 @@ class Region(NamedTuple):
     axes: Axes
 
 
-def regions(axes: Axes, each: int, lanes: int = 1) -> list[Region]:
+def regions(axes: Axes, each: int, lanes: int = 1, *, by_elements: bool = False) -> list[Region]:
     """Return regions of all outputs: several where it pays to leave out elements of windows that lie in the padding, as
     of dilated windows on small images; else a single one, whose windows may reach into the padding.
 
     each: multiplications for one output and one element of the window, over all images and channels. lanes: outputs of
-    a row that are computed together.
+    a row that are computed together. by_elements: whether each element is in one region only, instead of each output.
     """
-    divided = [_boxes(axis, lanes if n == len(axes) else 1) for n, axis in enumerate(axes, 1)]
+    divided = [_boxes(axis, lanes if n == len(axes) else 1, by_elements) for n, axis in enumerate(axes, 1)]
     number = prod(map(len, divided))
     left = prod([sum([axis.out * axis.kernel for *_, axis in boxes]) for boxes in divided])
     if number > 1 and each * (prod(outs(axes)) * volume(axes) - left) < number * LAUNCHED:
@@ -128,24 +128,35 @@ def _whole(axis: Axis) -> Box:
 
 
 @lru_cache(1024)
-def _boxes(axis: Axis, lanes: int) -> list[Box]:
+def _boxes(axis: Axis, lanes: int, by_elements: bool) -> list[Box]:
     """Return the parts of one axis, a single one where dividing it does not pay."""
     if axis.kernel > DIVIDED:
         return [_whole(axis)]
     inside = [axis.inside(k)[0] for k in range(axis.kernel)]
-    ends = sorted({0, axis.out, *[end for one in inside for end in (one.start, one.stop)]})
-    found = list[Box]()
-    for first, last in pairwise(ends):
-        elements = [k for k, one in enumerate(inside) if one.start <= first < one.stop]
-        if not elements:
-            return [_whole(axis)]
-        own = axis._replace(out=last - first, kernel=len(elements), low=0)
-        own = own._replace(size=(own.out - 1) * own.stride + own.span)
-        start = first * axis.stride - axis.low + elements[0] * axis.dilation
-        window, under = slice(elements[0], elements[-1] + 1), slice(start, start + own.size)
-        found.append((slice(first, last), window, under, own))
+    if by_elements:
+        parts = [(one, range(k, k + 1)) for k, one in enumerate(inside)]
+    else:
+        ends = sorted({0, axis.out, *[end for one in inside for end in (one.start, one.stop)]})
+        parts = [(slice(*pair), _elements(inside, pair[0])) for pair in pairwise(ends)]
+    found = [_box(axis, *part) for part in parts if part[0].stop > part[0].start and part[1]]
+    if len(found) < len(parts):  # an output, or an element, with nothing inside
+        return [_whole(axis)]
     taken = sum([_taken(own, lanes) for *_, own in found])
     return found if taken <= WORTH_DIVIDING * _taken(axis, lanes) else [_whole(axis)]
+
+
+def _elements(inside: Sequence[slice], output: int) -> range:
+    """Return the elements of an output's window that lie inside. inside: for each element, the outputs that have it."""
+    own = [k for k, one in enumerate(inside) if one.start <= output < one.stop]
+    return range(own[0], own[-1] + 1) if own else range(0)
+
+
+def _box(axis: Axis, outputs: slice, elements: range) -> Box:
+    """Return the part of an axis with some outputs, and elements of their windows that lie inside."""
+    own = axis._replace(out=outputs.stop - outputs.start, kernel=len(elements), low=0)
+    own = own._replace(size=(own.out - 1) * own.stride + own.span)
+    start = outputs.start * axis.stride - axis.low + elements.start * axis.dilation
+    return outputs, slice(elements.start, elements.stop), slice(start, start + own.size), own
 
 
 def _taken(axis: Axis, lanes: int) -> int:

@@ -32,7 +32,10 @@ from .turning import transposed
 #             along: how many elements further it is for the next column
 #   room.step from the rows under a row of outputs to those under the next one; in place it counts rows
 #   x.pixel   between neighbouring positions of an input row that is gathered; pixels: how many the room has
-POINTERS = ("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "runs", "finish", "product", "columns")
+POINTERS = (
+    *("x", "w", "y", "bias", "room", "sums", "x.rows", "y.rows", "begins", "ks", "runs", "finish"),
+    *("product", "columns"),
+)
 NUMBERS = (
     *("outputs", "pitch", "strip.count", "first", "end", "wide", "depth", "size", "start", "along", "length", "pixels"),
     *("y.step", "span", "room.step", "images", "x.image", "y.image", "channels", "x.channel", "x.pixel"),

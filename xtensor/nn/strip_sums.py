@@ -1,0 +1,179 @@
+"""Gradients of the weights of convolutions by strips of the input: the arguments of codegen/cpu/strip_weights.py.
+
+x, w and y are as in `contraction`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from ..base.dtypes import DType
+from ..codegen.cpu.compile import Code, the_host
+from ..codegen.cpu.strip_rows import Strip
+from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
+from ..plan.costs import NEAR_BYTES, OUTPUT_REGISTERS, PRODUCT_SECONDS, REGISTERS_THERE, TERMS, WAITING
+from ..run.launches import Launches, Sheet, View, W, X, Y
+from ..run.native import Launch, Place
+from .contraction import LANES, Array, pays, rounded, summing_dtype, zeros
+from .strips import Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
+from .windows import Axes, Region, outs, regions, volume
+
+# Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
+# behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
+APART = 1 << 16
+
+# The time of copying a strip's input once more, as a part of that of computing the gradient from it.
+COPIED_AGAIN = 0.03
+
+
+def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
+    """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
+    and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
+
+    Images are divided into lanes, whatever the number of threads, and these are added in order; where there are many
+    groups, threads share the groups instead. Threads that are left share the elements of the window.
+    """
+    work = y.size * prod(w.shape[2:])
+    if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
+        return None
+    lies = lie_of(x, w, y, axes)
+    if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
+        return None
+    if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
+        return None
+    lanes = min(len(y), LANES) if len(w) < LANES else 1
+    each = y.size // prod(outs(axes)) * w.shape[2]
+    parts = [_summed(x, w, y, one, lies) for one in regions(axes, each, by_elements=True)]
+    scratch = max([one.sweep.room_bytes + one.beside * y.itemsize for one in parts])
+    most = (budget - lanes * w.nbytes) // scratch
+    return StripSums(parts, -(-len(y) // lanes), work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+
+
+class Summed(NamedTuple):
+    """The gradient of some elements of the window: its code, and the arguments of that. runs: where the runs of these
+    elements begin; block: elements that are computed at a time; beside: elements of scratch memory for each thread.
+    """
+
+    code: Code
+    sweep: Sweep
+    runs: Array
+    block: int
+    beside: int
+
+    def terms(self, parts: int, threads: int) -> list[tuple[range, int]]:
+        """Return ranges of elements, and the first of each among those of the weights, into which each of so many parts
+        is divided: as few as keep all threads about equally busy, as each of them copies the input again.
+        """
+        run, block = len(self.sweep.room.ks) // len(self.runs), self.block
+        blocks = run // block
+
+        def cost(number: int) -> float:
+            return -(-parts * len(self.runs) * number // threads) / number * (1 + COPIED_AGAIN * (number - 1))
+
+        number = min(range(1, max(min(threads, blocks), 1) + 1), key=cost)
+        ends = [*[blocks * n // number * block for n in range(number)], run]
+        return [
+            (range(before + first, before + last), element + first)
+            for before, element in zip(range(0, run * len(self.runs), run), map(int, self.runs), strict=True)
+            for first, last in pairwise(ends)
+        ]
+
+
+def _summed(x: Array, w: Array, y: Array, region: Region, lies: Lies) -> Summed:
+    """Return how the gradient of the elements of a region is computed."""
+    bases, axes, (outputs, channels) = (x, y), region.axes, w.shape[1:3]
+    x, y = x[(..., *region.sources)], y[(..., *region.outputs)]
+    runs = runs_of(w.shape[3:], region.elements, channels)
+    if lies.first:
+        own = _first_weights(y.dtype, outputs, channels * volume(axes) // len(runs), axes[-1].stride)
+        room = room_first(own, axes, channels, NEAR_BYTES // (own.block * y.itemsize))
+        code, block = weights_first_kernel(own), own.terms
+        beside = -(-len(room.ks) // len(runs) * outputs // own.lanes) * own.lanes**2
+    else:
+        x, y, axes, _ = flat(x, y, axes, lies, None, apart=True)
+        own = _last_weights(y.dtype, outputs, channels, axes, lies)
+        room = room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
+        code, block = weights_kernel(own), own.block
+        beside = own.registers * own.lanes * (room.strip * room.wide + own.lanes)
+    views = View(x, X, bases[0]), View(y, Y, bases[1])
+    sweep = Sweep(room, *views, axes, prod(w.shape[2:]), outputs, lies.turned[1])
+    return Summed(code, sweep, runs, block, beside)
+
+
+class StripSums:
+    """The gradient of weights, in lanes of `images` images. parts: of elements of the window, all of them together.
+    seconds: an estimate for one thread; most: threads that scratch memory suffices for.
+    """
+
+    def __init__(self, parts: list[Summed], images: int, seconds: float, most: int) -> None:
+        self._parts, self._images, sweep = parts, images, parts[0].sweep
+        self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
+        self._launches = Launches([partial(self._made, one) for one in parts], 3, seconds, most)
+
+    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
+        """Write the gradient into w."""
+        totals = zeros(self._shape, y.dtype)
+        self._launches.run(x, totals, y)
+        _, groups, _, outputs = self._shape
+        total = np.add.reduce(totals) if len(totals) > 1 else totals[0]
+        whole = total.reshape(groups, *w.shape[3:], w.shape[2], outputs)
+        w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
+
+    def _made(self, one: Summed, sheet: Sheet) -> list[Launch]:
+        """Return the launch that adds a part's products to the totals of all lanes."""
+        sweep, (_, groups, depth, outputs) = one.sweep, self._shape
+        some = -(-groups // sheet.threads) if groups >= LANES else groups
+        own = [*product(cut(sweep.y.shape[0], self._images), cut(groups, some))]
+        whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
+        parts = [Part(*part, *whole, *terms) for part in own for terms in one.terms(len(own), sheet.threads)]
+        dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
+        beside = rounded(one.beside * dtype.itemsize) + APART
+        given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
+        return [sweep.launch(one.code, parts, sheet, given)]
+
+
+# ---- forms
+
+
+@lru_cache(256)
+def _last_weights(dtype: DType, outputs: int, channels: int, axes: Axes, lies: Lies) -> Strip:
+    """Return the form of the gradient of weights: few wasted elements of a window and outputs, few loads for each sum,
+    and enough sums to hide latency. A block's elements follow each other in memory: their number divides that of all
+    that do, unless these are the whole window.
+    """
+    machine = the_host()
+    lanes, wide = machine.vector_bytes // dtype.itemsize, machine.vector_bytes == 64
+    depth, axis = channels * prod(one.kernel for one in axes), axes[-1]
+    run = channels * (axis.kernel if axis.dilation == 1 else 1)
+
+    def cost(size: tuple[int, int]) -> float:
+        number, block = size
+        in_vain = -(-outputs // (number * lanes)) * number * -(-depth // block) * block
+        return in_vain * (max(1, sum(size) / prod(size), WAITING / prod(size)) + 0.1 * sum(size) / prod(size))
+
+    blocks = [n for n in range(1, min(TERMS[wide], depth) + 1) if run in (depth, run // n * n)]
+    numbers = range(1, OUTPUT_REGISTERS[wide] + 1)
+    sizes = [size for size in product(numbers, blocks) if prod(size) + min(size) < REGISTERS_THERE[wide]]
+    number, block = min(sizes, key=cost)
+    return Strip(dtype.char, lanes, block, number, axis.stride * channels, 1, 1, lies.gathered, lies.turned)
+
+
+@lru_cache(256)
+def _first_weights(dtype: DType, outputs: int, depth: int, phases: int) -> Strip:
+    """Return the form of the gradient where channels come first: blocks that fit, and few loads for each sum."""
+    lanes, _, most = registers_of(dtype, 1)
+    # Besides the sums, registers hold one value of each term, one of outputs, and a mask.
+    room = REGISTERS_THERE[lanes * dtype.itemsize == 64]
+
+    def cost(size: tuple[int, int]) -> float:
+        return (sum(size) + most / 2) / prod(size)
+
+    sizes = [(b, t) for b in range(1, most + 1) for t in range(1, most // b + 1) if outputs % b == 0 == depth % t]
+    sizes = [(b, t) for b, t in sizes if b * t + t + 2 <= room]
+    block, terms = min(sizes, key=cost)
+    return Strip(dtype.char, lanes, block, 1, 1, phases, terms)

@@ -30,6 +30,8 @@ LITTLE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "strided": ((2, 8, 9, 7), (6, 8, 3, 2), {"stride": 2, "padding": 1}),
     "depthwise": ((2, 16, 7, 9), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
     "groups of four": ((2, 8, 7, 9), (8, 4, 3, 3), {"padding": 1, "groups": 2}),
+    "two outputs a channel": ((2, 24, 7, 9), (48, 1, 3, 3), {"padding": 1, "groups": 24}),
+    "four channels to two outputs": ((2, 24, 7, 9), (12, 4, 3, 3), {"padding": 1, "groups": 6}),
     "single elements": ((2, 16, 5, 7), (33, 16, 1, 1), {}),
     "to one output": ((2, 16, 5, 7), (1, 16, 1, 1), {}),
     "of one channel": ((2, 1, 5, 7), (16, 1, 1, 1), {}),

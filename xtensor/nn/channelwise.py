@@ -100,7 +100,7 @@ def channel_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = F
     """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
     and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
     """
-    group, machine = w.shape[1], host()
+    group, machine = w.shape[2], host()
     if machine is None or axes[-1].kernel * group > MOST_SUMS[machine.vector_bytes == 64] or x.dtype != w.dtype:
         return None
     if not _is_thin(w) or w.dtype != y.dtype or not pays(y, SLOWER * y.size * volume(axes), often):
@@ -186,32 +186,39 @@ class Sweep(NamedTuple):
 
 
 def _is_thin(w: Array) -> bool:
-    """Return whether there are several groups of few channels, a power of two, and as many outputs."""
+    """Return whether there are several groups of few channels and few outputs, powers of two."""
     groups, outputs, channels = w.shape[:3]
-    return bool(groups > 1 and outputs == channels <= WIDEST and not channels & (channels - 1) and channels)
+    return bool(groups > 1 and all(0 < one <= WIDEST and not one & (one - 1) for one in (outputs, channels)))
 
 
 def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
     """Return the form of a kernel for these arrays, None where there is none."""
-    group, item, machine = w.shape[1], y.itemsize, host()
+    (outputs, channels), item, machine = w.shape[1:3], y.itemsize, host()
     if machine is None or not y.size or not _is_thin(w):
         return None
-    if y.dtype.char not in "fd" or axes[-1].kernel * group > LONGEST or not volume(axes):
+    if y.dtype.char not in "fd" or axes[-1].kernel * channels > LONGEST or not volume(axes):
         return None
-    near = all(a.strides[1] == group * item and (group == 1 or a.strides[2] == item) for a in (x, y))
+    near = all(
+        a.strides[1] == count * item and (count == 1 or a.strides[2] == item)
+        for a, count in ((x, channels), (y, outputs))
+    )
     if not near or not readable(x, y.dtype) or not readable(y, y.dtype):
         return None
     lanes = machine.vector_bytes // item
-    found = _form(y.dtype.char, lanes, group, axes[-1], back) if group <= lanes else None
-    fetches = x.nbytes + y.nbytes > CHANNELS_FETCHED
+    if max(outputs, channels) > lanes:
+        return None
+    found, fetches = (
+        _form(y.dtype.char, lanes, (channels, outputs), axes[-1], back),
+        x.nbytes + y.nbytes > CHANNELS_FETCHED,
+    )
     return found and found._replace(whole=prod(y.shape[1:3]) % lanes == 0, fetches=fetches)
 
 
 @lru_cache(256)
-def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | None:
+def _form(char: str, lanes: int, group: tuple[int, int], axis: Axis, back: bool) -> Thin | None:
     """Return the form for windows along a row, with the best size of block; None where outputs are in no window.
 
-    The overhead of a block counts as one more output.
+    group: channels and outputs of a group. The overhead of a block counts as one more output.
     """
     step = axis.stride if back else 1
     length = axis.size if back else axis.out
@@ -222,9 +229,9 @@ def _form(char: str, lanes: int, group: int, axis: Axis, back: bool) -> Thin | N
         terms = [Term(p, j, far // axis.stride) for p, j, far in reaches if far % axis.stride == 0]
         if len({term.output for term in terms}) < count or count > BLOCK:
             return None
-        return Thin(char, lanes, group, tuple(terms), count // step)
+        return Thin(char, lanes, *group, tuple(terms), count // step)
     terms = [Term(p, j, p * axis.stride + j * axis.dilation) for p in range(count) for j in range(axis.kernel)]
-    return Thin(char, lanes, group, tuple(terms), count * axis.stride)
+    return Thin(char, lanes, *group, tuple(terms), count * axis.stride)
 
 
 def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:

@@ -1,7 +1,7 @@
 """Convolutions of thin groups where channels come last: registers of neighbouring channels, blocks of a row of outputs.
 
-A depthwise convolution multiplies registers of the input as they are. With more channels in a group, each channel of a
-group in turn is broadcast to all lanes of the group. The sums of a block stay in registers while the rows of the window
+A depthwise convolution multiplies registers of the input as they are. With more channels or outputs in a group, each
+channel of a group in turn is broadcast to the lanes of all outputs of the group. The sums of a block stay in registers while the rows of the window
 are read one after the other, straight from the input: where a window reaches beyond it, zeros are read instead. The
 gradient of weights goes the same way, and keeps its sums over outputs in registers.
 """
@@ -14,13 +14,14 @@ from itertools import product
 from typing import NamedTuple
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes
+from .gemm import Form, _masked_load, _masked_store, declared, first_lanes
 from .sweeping import OUTSIDE, Sweeping, renamed
 
 # The words of a kernel. Offsets and steps count elements.
 #
-#   w               weights (rows of the window, elements of a row, channels of a group, channels); of the gradient the
+#   w               weights (rows of the window, elements of a row, channels of a group, outputs); of the gradient the
 #                   sums, which are added to
+#   channels        of y: the outputs of all groups
 #   firsts          of each row of outputs, and behind the last: the first of its rows of the window
 #   x.rows, w.rows  of each of those: the offset of the row of the input, or OUTSIDE, and of that of the weights
 #   y.rows          of each row of outputs: its offset
@@ -47,7 +48,7 @@ class Term(NamedTuple):
 
 
 class Thin(NamedTuple):
-    """What code is made for: groups of so many channels, a power of two, and as many outputs.
+    """What code is made for. group, made: channels and outputs of each group, powers of two, at most a register full.
 
     terms: of a block. advance: columns of the input from one block to the next. whole: whether channels fill registers.
     fetches: whether lines are prefetched for later rows, which pays if arrays do not stay in the caches. tall: for how
@@ -57,6 +58,7 @@ class Thin(NamedTuple):
     char: str
     lanes: int
     group: int
+    made: int
     terms: tuple[Term, ...]
     advance: int
     whole: bool = False
@@ -99,9 +101,15 @@ class _Text(Sweeping):
         super().__init__(thin.char, thin.lanes)
         self.thin = thin
         self.mask = "splat (i1 true)" if thin.whole else "%mask"  # of the lanes that exist
+        self.is_even = thin.group == thin.made
+        # The channels under a register of outputs: also more, or fewer, than a register has.
+        self.x_form = Form(thin.char, thin.lanes * thin.group // thin.made, 1, 1)
+        self.x_mask = self.mask if thin.whole or self.is_even else "%x.mask"
 
     def text(self) -> Iterator[str]:
-        yield f"@zeros = private constant {self.vector} zeroinitializer, align 64"
+        wide = max(self.lanes, self.x_form.lanes)
+        yield f"@zeros = private constant <{wide} x {self.kind}> zeroinitializer, align 64"
+        yield from sorted(declared(self.x_form) - declared(self.form))
         bands = self.loop("rows", "band.first", "%row.count", self._band(), step="%band")
         aside = f"  %aside = alloca {self.vector}, align 64"
         yield from self.kernel(POINTERS, NUMBERS, [aside, *self.images("%x", "%y", bands)])
@@ -167,8 +175,16 @@ class _Text(Sweeping):
         if not self.thin.whole:
             yield "  %left = sub i64 %channels, %c"
             yield from first_lanes(self.form, "mask", "%left")
+            yield from [] if self.is_even else self._under("left.x", "%left")
+            yield from [] if self.is_even else first_lanes(self.x_form, "x.mask", "%left.x")
+        yield from [] if self.is_even else self._under("c.x", "%c")
         yield f"  %w.c = getelementptr {self.kind}, ptr %w, i64 %c"
         yield from body
+
+    def _under(self, name: str, outputs: str) -> Iterator[str]:
+        """Yield the lines that make %name: the channels of as many groups as make so many outputs."""
+        yield f"  %{name}.groups = udiv i64 {outputs}, {self.thin.made}"
+        yield f"  %{name} = mul i64 %{name}.groups, {self.thin.group}"
 
     def _fitting(self, end: str) -> Iterator[str]:
         """Yield what decides whether a block is whole, and all columns under its windows exist."""
@@ -177,7 +193,7 @@ class _Text(Sweeping):
         yield f"  %there = sub i64 {end}, %block.p\n  %in.all = icmp sge i64 %there, {self.thin.outputs}"
         yield "  %in.first = icmp sge i64 %first.col, 0\n  %in.last = icmp slt i64 %last.col, %size"
         yield "  %in.row = and i1 %in.first, %in.last\n  %fits = and i1 %in.row, %in.all"
-        yield "  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, %c"
+        yield f"  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, {'%c' if self.is_even else '%c.x'}"
         yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
 
     def _columns(
@@ -207,13 +223,13 @@ class _Text(Sweeping):
 
     def _given(self, way: str, name: str, column: int, channel: int) -> Iterator[str]:
         """Yield the lines that load a register of a column as %name, one channel of each group in all its lanes."""
-        at, group, lanes = f"%{way}.col{column}", self.thin.group, self.thin.lanes
-        if group == 1:
+        at, thin, given = f"%{way}.col{column}", self.thin, f"<{self.x_form.lanes} x {self.kind}>"
+        if thin.group == thin.made == 1:
             yield _masked_load(self.form, name, at, self.mask)
             return
-        yield _masked_load(self.form, f"{name}.all", at, self.mask)
-        order = ", ".join(f"i32 {lane // group * group + channel}" for lane in range(lanes))
-        yield f"  {name} = shufflevector {self.vector} {name}.all, {self.vector} poison, <{lanes} x i32> <{order}>"
+        yield _masked_load(self.x_form, f"{name}.all", at, self.x_mask)
+        order = ", ".join(f"i32 {lane // thin.made * thin.group + channel}" for lane in range(self.lanes))
+        yield f"  {name} = shufflevector {given} {name}.all, {given} poison, <{self.lanes} x i32> <{order}>"
 
     def _outputs_at(self) -> Iterator[str]:
         """Yield pointers to the outputs of a block: %to0 and so on."""

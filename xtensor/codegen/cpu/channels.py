@@ -1,9 +1,9 @@
 """Convolutions of thin groups where channels come last: registers of neighbouring channels, blocks of a row of outputs.
 
 A depthwise convolution multiplies registers of the input as they are. With more channels or outputs in a group, each
-channel of a group in turn is broadcast to the lanes of all outputs of the group. The sums of a block stay in registers while the rows of the window
-are read one after the other, straight from the input: where a window reaches beyond it, zeros are read instead. The
-gradient of weights goes the same way, and keeps its sums over outputs in registers.
+channel of a group in turn is broadcast to the lanes of all outputs of the group. The sums of a block stay in registers
+while the rows of the window are read one after the other, straight from the input: where a window reaches beyond it,
+zeros are read instead. The gradient of weights goes the same way, and keeps its sums over outputs in registers.
 """
 
 from __future__ import annotations
@@ -193,7 +193,8 @@ class _Text(Sweeping):
         yield f"  %there = sub i64 {end}, %block.p\n  %in.all = icmp sge i64 %there, {self.thin.outputs}"
         yield "  %in.first = icmp sge i64 %first.col, 0\n  %in.last = icmp slt i64 %last.col, %size"
         yield "  %in.row = and i1 %in.first, %in.last\n  %fits = and i1 %in.row, %in.all"
-        yield f"  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, {'%c' if self.is_even else '%c.x'}"
+        under = "%c" if self.is_even else "%c.x"
+        yield f"  %x.along = mul i64 %first.col, %x.step\n  %x.on = add i64 %x.along, {under}"
         yield f"  %x.block = getelementptr {self.kind}, ptr %x.n, i64 %x.on"
 
     def _columns(

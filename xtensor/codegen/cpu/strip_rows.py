@@ -240,13 +240,19 @@ class StripText(Sweeping):
     def _turned_square(
         self, own: str, given: tuple[str, str], to: tuple[str, str], masks: tuple[str, str] | None = None
     ) -> Iterator[str]:
-        """Yield the transposed copy of a whole square, or of a part: masks as inside and left of `_square`."""
-        (x, x_step), (y, y_step) = given, to
+        """Yield the transposed copy of a whole square, or of a part: masks as inside and left of `_square`.
+
+        Lines that are not there are read, under empty masks, where the first one lies: what lies behind the last may be
+        no memory, where even such a load takes hundreds of cycles.
+        """
+        (x, x_step), (y, y_step), begin = given, to, given[0]
         for n in range(self.lanes):
             load = f"  %{own}.line{n} = load {self.vector}, ptr {x}, align {self.form.itemsize}"
             if masks is not None:
                 yield f"  %{own}.is{n} = icmp sgt i64 {masks[1]}, {n}"
+                yield f"  %{own}.some{n} = select i1 %{own}.is{n}, ptr {x}, ptr {begin}"
                 yield from self.masked(f"{own}.in{n}", masks[0], f"%{own}.is{n}")
+                x = f"%{own}.some{n}"
                 load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
             yield load
             yield f"  %{own}.ahead{n} = getelementptr i8, ptr {x}, i64 {ROWS_AHEAD}"

@@ -118,11 +118,14 @@ class _Ending(StripText):
         for line, v in self.lines:
             if line and not v:
                 yield f"  %to{line} = getelementptr {self.kind}, ptr %to{line - 1}, i64 %y.step"
-            if masked:
+            to = f"%to{line}"
+            if masked:  # a store under an empty mask takes long where there is no memory
                 yield f"  %is{line}.{v} = icmp sgt i64 {left}, {line}"
                 yield from self.masked(f"mask{line}.{v}", self._mask(v), f"%is{line}.{v}")
+                yield f"  %some{line}.{v} = select i1 %is{line}.{v}, ptr {to}, ptr %to0"
+                to = f"%some{line}.{v}"
             far = v * self.own.scattered * self.lanes
-            yield from self._scattered(f"{line}.{v}", self._value(line, v), f"%to{line}", far, masked)
+            yield from self._scattered(f"{line}.{v}", self._value(line, v), to, far, masked)
 
     def _scattered(self, own: str, value: str, to: str, far: int, masked: bool) -> Iterator[str]:
         """Yield the store of a register, under the mask of its name or none; its elements may lie apart."""

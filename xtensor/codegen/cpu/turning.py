@@ -46,7 +46,9 @@ def _turning_source(form: Form) -> str:
         lines += [
             f"  %j{t} = add i64 %j, {t}\n  %there{t} = icmp slt i64 %j{t}, %column.count",
             f"  %mask{t} = select i1 %there{t}, {mask} %inside, {mask} zeroinitializer",
-            f"  %offset{t} = mul i64 %j{t}, %b.step\n  %from{t} = getelementptr {kind}, ptr %from, i64 %offset{t}",
+            # Columns that are not there are read, under empty masks, at the first one: behind may be no memory.
+            f"  %far{t} = mul i64 %j{t}, %b.step\n  %offset{t} = select i1 %there{t}, i64 %far{t}, i64 0",
+            f"  %from{t} = getelementptr {kind}, ptr %from, i64 %offset{t}",
             _masked_load(form, f"%x{t}", f"%from{t}", f"%mask{t}"),
             f"  %ahead{t} = getelementptr i8, ptr %from{t}, i64 {ROWS_AHEAD}",
             f"  call void @llvm.prefetch.p0(ptr %ahead{t}, i32 0, i32 3, i32 1)",

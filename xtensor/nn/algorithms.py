@@ -90,13 +90,21 @@ def compute_outputs(plan: Plan, ending: Ending | None, x: Array, w: Array, bias:
         _by_launches(cudnn.OUTPUTS, plan, x, w, y, bias) or _by_library(cudnn.OUTPUTS, x, w, y, bias, plan)
     ):
         return y
-    _forward(*_seen(plan, x, w, y), bias, plan, plan.axes, None if ending is None else _ending(plan, ending))
+    x, w, axes = _seen(plan, x, w)
+    _forward(x, w, _split(y, plan.y_last, plan.groups), bias, plan, axes, ending and _ending(plan, ending))
     return y
 
 
-def _seen(plan: Plan, x: Array, w: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Return inputs, weights and outputs with an axis of groups."""
-    return _split(x, plan.x_last, plan.groups), _grouped(w, plan), _split(y, plan.y_last, plan.groups)
+def _seen(plan: Plan, x: Array, w: Array) -> tuple[Array, Array, Axes]:
+    """Return inputs and weights with an axis of groups, and the axes. Where each window has all of an axis, as that of
+    a fully connected layer, its positions are channels.
+    """
+    x, w = _split(x, plan.x_last, plan.groups), _grouped(w, plan)
+    patches = _patches_in_place(x, plan.axes) if plan.algorithm in ("auto", "im2col") and plan.groups == 1 else None
+    if patches is None:
+        return x, w, plan.axes
+    view, axes = patches
+    return view, w.reshape(*w.shape[:2], -1, *[1] * len(axes)), axes
 
 
 def _ending(plan: Plan, ending: Ending) -> Ending:
@@ -221,8 +229,11 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
 
     Views of x, w, y and bias begin where these do.
     """
-    x, y, w = _split(x, plan.x_last, plan.groups), _split(y, plan.y_last, plan.groups), _grouped(w, plan)
-    axes, budget = plan.axes, plan.budget
+    y, budget = _split(y, plan.y_last, plan.groups), plan.budget
+    if wanted == cudnn.INPUTS or (wanted == cudnn.WEIGHTS and len(w) < LEAST_PATCH):
+        x, w, axes = _split(x, plan.x_last, plan.groups), _grouped(w, plan), plan.axes
+    else:
+        x, w, axes = _seen(plan, x, w)
     if wanted == cudnn.WEIGHTS:
         found = thin_sums_of(x, w, y, axes, often=often)
         if found is None and _takes_weight_tiles(x, y, w, axes, plan):
@@ -232,6 +243,9 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
             found = found or made_of(x, w, y, axes, budget, often=often)
         return found
     if wanted == cudnn.INPUTS:
+        patches = _patches_in_place(x, axes) if bias is None and y.size else None
+        if patches is not None:
+            return sweep_of(y, _patch_rows(w), patches[0], None, patches[1], budget, often=often)
         back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
         if _is_back_tiled(y, back, x, plan, often):
             scheme, begin = winograd.scheme_of(axes, 2, back=True), address(back) - address(w)
@@ -370,7 +384,8 @@ def _joined_views(
     is called with these. None for inputs by strides, which are several convolutions.
     """
     if function is compute_outputs:
-        return _split(x, plan.x_last, plan.groups), _grouped(w, plan), _ending(plan, ending), plan.axes
+        x, w, axes = _seen(plan, x, w)
+        return x, w, _ending(plan, ending), axes
     if any(axis.stride > 1 for axis in plan.axes):
         return None
     own, axes = _one_phase(_grouped(w, plan).swapaxes(1, 2), plan.axes)
@@ -506,17 +521,15 @@ def _by_patches(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) ->
     """Write inputs by one product, where windows lie side by side, as those of patches do, and there is room for it;
     return whether that was done. A phase for each element of a window would be many small products.
     """
-    axes = plan.axes
-    inside = all(a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) and a.out * a.kernel <= a.size for a in axes)
+    axes = _side_by_side(plan.axes)
     room = x.nbytes + w.nbytes  # as much again is left for the product
-    if not inside or volume(axes) < LEAST_PATCH or library_of(x) is not np or not y.size or 2 * room > plan.budget:
+    if axes is None or library_of(x) is not np or not y.size or 2 * room > plan.budget:
         return False
     rank, (images, groups, channels) = len(axes), x.shape[:3]
     lengths = [a.out for a in axes]
     made = np.empty((images, groups, channels * volume(axes), *lengths), x.dtype)
-    rows = w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, made.shape[2], w.shape[1], *[1] * rank)
     plan = plan._replace(budget=plan.budget - room)
-    _forward(y, rows, made, None, plan, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths))
+    _forward(y, _patch_rows(w), made, None, plan, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths))
     made = made.reshape(images, groups, channels, *kernels(axes), *lengths)
     order = [3 + axis + rank * inside for axis in range(rank) for inside in (1, 0)]
     target = x[(..., *[slice(a.out * a.kernel) for a in axes])]
@@ -531,6 +544,39 @@ def _by_patches(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) ->
     if bias is not None:
         x += bias.reshape(*x.shape[1:3], *[1] * rank)
     return True
+
+
+def _side_by_side(axes: Axes) -> Axes | None:
+    """Return the axes of windows, of at least `LEAST_PATCH` elements, that lie side by side, None where they do not.
+    Those of a single output do, whatever their stride.
+    """
+    axes = tuple([axis._replace(stride=axis.kernel) if axis.out == 1 else axis for axis in axes])
+    inside = [a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) and a.out * a.kernel <= a.size for a in axes]
+    return axes if all(inside) and volume(axes) >= LEAST_PATCH else None
+
+
+def _patch_rows(w: Array) -> Array:
+    """Return weights as those of the product that makes patches: all their elements are outputs."""
+    groups, outputs, rank = w.shape[0], w.shape[1], w.ndim - 3
+    return w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, -1, outputs, *[1] * rank)
+
+
+def _patches_in_place(x: Array, axes: Axes) -> tuple[Array, Axes] | None:
+    """Return a view of inputs as the result of that product, and its axes, where patches lie in memory as it makes
+    them: those that have all of an axis, or nothing of it but one position.
+    """
+    found = _side_by_side(axes)
+    if found is None or any(a.out * a.kernel < a.size or 1 not in (a.out, a.kernel) for a in found):
+        return None
+    first = min([n for n, a in enumerate(found) if a.out > 1], default=len(found))
+    if any(a.kernel > 1 for a in found[first:]):
+        return None
+    lengths = [a.out for a in found]
+    try:
+        view = x.reshape(*x.shape[:2], -1, *lengths, copy=False)
+    except ValueError:
+        return None
+    return view, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths)
 
 
 def _is_back_tiled(y: Array, w: Array, x: Array, plan: Plan, often: bool = False) -> bool:
@@ -556,7 +602,7 @@ def _refuse_outputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_li
     """Return why what follows outputs is not computed with them, "" where it is."""
     w = operands[1]
     work, last = prod(result.shape) * prod(w.shape[1:]), _lies_last(plan.y_last, result)
-    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], work, result):
+    if _takes_tiles(plan, plan.axes, operands[0].shape[0], w.shape[1], w.shape[0], work, result, last=last):
         return "" if is_light else TILES_APART
     return _refuse(plan, work, w.shape[1], w.shape[0], last, result)
 
@@ -572,7 +618,7 @@ def _refuse_inputs(plan: Plan, operands: Sequence[Meta], result: Meta, *, is_lig
     axes = tuple(phases(axis)[0][2] for axis in plan.axes) if number == 1 else plan.axes
     sizes = result.shape[0], w.shape[0] // plan.groups, w.shape[1] * plan.groups
     work = prod(operands[0].shape) * prod(w.shape[1:]) // number
-    if _takes_tiles(plan, axes, *sizes, work, result, back=number > 1):
+    if _takes_tiles(plan, axes, *sizes, work, result, last=last, back=number > 1):
         return "" if is_light and number == 1 else TILES_APART
     return _refuse(plan, work, w.shape[0] // plan.groups, w.shape[1] * plan.groups, last, result)
 
@@ -583,18 +629,27 @@ def _lies_last(last: bool, result: Meta) -> bool:
 
 
 def _takes_tiles(
-    plan: Plan, axes: Axes, images: int, channels: int, outputs: int, work: int, result: Meta, *, back: bool = False
+    plan: Plan,
+    axes: Axes,
+    images: int,
+    channels: int,
+    outputs: int,
+    work: int,
+    result: Meta,
+    *,
+    last: bool,
+    back: bool = False,
 ) -> bool:
     """Return whether Winograd's tiles are asked for, or worth compiling and estimated to take less time.
 
-    work: multiplications. back: of inputs from outputs, whose windows have a stride.
+    work: multiplications. last: whether channels come last. back: of inputs from outputs, whose windows have a stride.
     """
     if winograd.unfit(axes, result.dtype, winograd.TILES.get(plan.algorithm, 2)) is not None:
         return False
     if plan.algorithm != "auto" or work < CONTRACTION_COMPILED:
         return plan.algorithm in winograd.TILES
     sizes = plan.groups, channels, outputs // plan.groups, images
-    ours, products = winograd.seconds(*sizes, axes, result.dtype.itemsize, back=back)
+    ours, products = winograd.seconds(*sizes, axes, result.dtype.itemsize, in_rows=not last, back=back)
     return ours < products
 
 

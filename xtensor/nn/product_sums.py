@@ -21,7 +21,7 @@ from ..base.layout import Shape, c_strides
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
-from ..plan.costs import PRODUCT_SECONDS, WEIGHT_BYTES
+from ..plan.costs import FEW_POSITIONS, FEW_WEIGHT_BYTES, PRODUCT_SECONDS, WEIGHT_BYTES
 from ..run.contractions import Product, columns_of, rows_of, steps
 from ..run.launches import Launches, Sheet, View, W, X, Y, behind, dealt, shared
 from ..run.native import Launch, Place, Word
@@ -110,10 +110,14 @@ def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, of
 
 
 def are_many(w: Array, y: Array) -> bool:
-    """Return whether there are so many weights that products compute their gradient faster than strips do."""
-    machine = host()
-    last = y.strides[2] == y.itemsize
-    return machine is not None and bool(w[0].nbytes > WEIGHT_BYTES[machine.vector_bytes == 64][last])
+    """Return whether there are so many weights, for so few positions, that products compute their gradient faster than
+    strips do, which add to all of them strip by strip.
+    """
+    machine, positions = host(), len(y) * prod(y.shape[3:])
+    if machine is None:
+        return False
+    most = WEIGHT_BYTES[machine.vector_bytes == 64][y.strides[2] == y.itemsize]
+    return bool(w[0].nbytes > (min(most, FEW_WEIGHT_BYTES) if positions < FEW_POSITIONS else most))
 
 
 def _in_rows(a: Array) -> bool:

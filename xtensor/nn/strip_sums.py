@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.dtypes import DType
+from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.strip_rows import Strip
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
@@ -26,6 +27,9 @@ from .windows import Axes, Region, outs, regions, volume
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
 # behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
+
+# The fewest positions of a lane: to set its sums to zero and add them up takes as much time as some 150 positions.
+LANE_POSITIONS = 1536
 
 # The time of copying a strip's input once more, as a part of that of computing the gradient from it.
 COPIED_AGAIN = 0.03
@@ -46,12 +50,13 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         return None
     if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
         return None
-    lanes = min(len(y), LANES) if len(w) < LANES else 1
-    each = y.size // prod(outs(axes)) * w.shape[2]
+    positions, each = len(y) * prod(outs(axes)), y.size // prod(outs(axes)) * w.shape[2]
+    lanes = min(len(y), LANES, max(positions // LANE_POSITIONS, 1)) if len(w) < LANES else 1
     parts = [_summed(x, w, y, one, lies) for one in regions(axes, each, by_elements=True)]
     scratch = max([one.sweep.room_bytes + one.beside * y.itemsize for one in parts])
     most = (budget - lanes * w.nbytes) // scratch
-    return StripSums(parts, -(-len(y) // lanes), work * PRODUCT_SECONDS[y.dtype.char], most) if most > 0 else None
+    seconds = work * PRODUCT_SECONDS[y.dtype.char]
+    return StripSums(parts, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
 
 
 class Summed(NamedTuple):
@@ -106,23 +111,23 @@ def _summed(x: Array, w: Array, y: Array, region: Region, lies: Lies) -> Summed:
 
 
 class StripSums:
-    """The gradient of weights, in lanes of `images` images. parts: of elements of the window, all of them together.
+    """The gradient of weights of a shape, in lanes of `images` images. parts: of elements of the window, all together.
     seconds: an estimate for one thread; most: threads that scratch memory suffices for.
     """
 
-    def __init__(self, parts: list[Summed], images: int, seconds: float, most: int) -> None:
-        self._parts, self._images, sweep = parts, images, parts[0].sweep
+    def __init__(self, parts: list[Summed], shape: Shape, images: int, seconds: float, most: int) -> None:
+        self._of_w, self._images, sweep = shape, images, parts[0].sweep
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
         self._launches = Launches([partial(self._made, one) for one in parts], 3, seconds, most)
 
     def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
-        """Write the gradient into w."""
+        """Write the gradient into w, which is contiguous."""
         totals = zeros(self._shape, y.dtype)
         self._launches.run(x, totals, y)
         _, groups, _, outputs = self._shape
         total = np.add.reduce(totals) if len(totals) > 1 else totals[0]
-        whole = total.reshape(groups, *w.shape[3:], w.shape[2], outputs)
-        w[...] = np.moveaxis(whole, (-1, -2), (1, 2))
+        whole = total.reshape(groups, *self._of_w[3:], self._of_w[2], outputs)
+        w.reshape(self._of_w, copy=False)[...] = np.moveaxis(whole, (-1, -2), (1, 2))
 
     def _made(self, one: Summed, sheet: Sheet) -> list[Launch]:
         """Return the launch that adds a part's products to the totals of all lanes."""

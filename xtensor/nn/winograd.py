@@ -264,21 +264,33 @@ def unreadable(
 
 
 def seconds(
-    groups: int, channels: int, outputs: int, images: int, axes: Axes, itemsize: int, *, back: bool = False
+    groups: int,
+    channels: int,
+    outputs: int,
+    images: int,
+    axes: Axes,
+    itemsize: int,
+    *,
+    in_rows: bool,
+    back: bool = False,
 ) -> tuple[float, float]:
     """Estimate the time of one thread for a convolution of groups of so many channels and outputs by tiles of 2x2, and
-    by products. back: from outputs, `channels` of them, to inputs.
+    by products. in_rows: whether channels come first. back: from outputs, `channels` of them, to inputs.
     """
     scheme = scheme_of(axes, 2, back=back)
     tiles = images * prod(tiles_of(scheme, _turned(axes) if back else axes))
     sizes = groups, channels, outputs
     positions = images * axes[0].out * axes[1].out
-    return winograd_seconds(*sizes, tiles, scheme.side**2, itemsize), products_seconds(*sizes, positions, 9, itemsize)
+    products = products_seconds(*sizes, positions, 9, itemsize, in_rows=in_rows and not back)
+    return winograd_seconds(*sizes, tiles, scheme.side**2, itemsize), products
 
 
 def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False) -> tuple[str, str]:
-    """Return the algorithm with the lower estimated time, and that estimate in words; it depends on shapes alone."""
-    ours, products = seconds(x.shape[1], x.shape[2], outputs, x.shape[0], axes, y.itemsize, back=back)
+    """Return the algorithm with the lower estimated time, and that estimate in words; it depends on shapes, and on
+    whether channels come first.
+    """
+    sizes, in_rows = (x.shape[1], x.shape[2], outputs, x.shape[0]), x.strides[-1] == y.strides[-1] == y.itemsize
+    ours, products = seconds(*sizes, axes, y.itemsize, in_rows=in_rows, back=back)
     estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
         return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")

@@ -412,6 +412,10 @@ ROOM_BYTES = 1 << 18
 # 1x1 from 64 channels to 256 .7 and 1.1, 7x7 of 3 channels .75 and 1.1.)
 WEIGHT_BYTES = {False: (1 << 15, 1 << 19), True: (5 << 17, 5 << 17)}
 
+# That number for fewer positions than this. (1x1 from 672 channels to 112 on 1568 positions .7 of the time, 5x5 of 16
+# channels to 120 on 64 positions .3.)
+FEW_WEIGHT_BYTES, FEW_POSITIONS = 1 << 17, 2560
+
 # Positions of a strip of single elements from which on packing the weights pays.
 POSITIONS = 1 << 11
 
@@ -419,15 +423,21 @@ POSITIONS = 1 << 11
 # a core's own cache.
 WINOGRAD_CHUNK = 768 * 1024
 
-# Seconds of one thread for each byte of a number multiplied, of windows packed, of tiles transformed to and fro, and of
-# weights transformed.
-MULTIPLIED, PACKED, TRANSFORMED, WEIGHTS_TRANSFORMED = 2.3e-12, 40e-12, 33e-12, 127e-12
+# Seconds of one thread for each byte of a number multiplied, of windows packed, or read in rows of positions for few
+# outputs, of tiles transformed to and fro, and of weights transformed.
+MULTIPLIED, PACKED, READ_IN_ROWS, TRANSFORMED, WEIGHTS_TRANSFORMED = 2.3e-12, 40e-12, 12e-12, 33e-12, 127e-12
 
 
-def products_seconds(groups: int, channels: int, outputs: int, positions: int, window: int, itemsize: int) -> float:
-    """Estimate the seconds of one thread for a convolution as products; channels and outputs are those of a group."""
+def products_seconds(
+    groups: int, channels: int, outputs: int, positions: int, window: int, itemsize: int, *, in_rows: bool = False
+) -> float:
+    """Estimate the seconds of one thread for a convolution as products; channels and outputs are those of a group.
+
+    in_rows: whether channels come first; then kernels for few outputs go over rows of positions.
+    """
     windows = groups * channels * window * positions * itemsize
-    return windows * (outputs * MULTIPLIED + PACKED)
+    in_rows = in_rows and groups == 1 and outputs <= FEW
+    return windows * (outputs * MULTIPLIED + (READ_IN_ROWS if in_rows else PACKED))
 
 
 def winograd_seconds(groups: int, channels: int, outputs: int, tiles: int, elements: int, itemsize: int) -> float:

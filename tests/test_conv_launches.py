@@ -37,6 +37,7 @@ LITTLE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "few rows for tall windows": ((2, 16, 12, 7), (16, 1, 11, 1), {"groups": 16}),
     "to few outputs": ((2, 16, 9, 7), (3, 16, 3, 3), {"padding": 1}),
     "single elements": ((2, 16, 5, 7), (33, 16, 1, 1), {}),
+    "single elements by strides": ((2, 16, 9, 8), (24, 16, 1, 1), {"stride": (3, 2)}),
     "to one output": ((2, 16, 5, 7), (1, 16, 1, 1), {}),
     "of one channel": ((2, 1, 5, 7), (16, 1, 1, 1), {}),
     "one axis": ((2, 5, 11), (7, 5, 4), {"dilation": 2}),

@@ -20,7 +20,7 @@ from ..codegen.cpu.strip_rows import Strip
 from ..plan.costs import POSITIONS
 from ..run.contractions import Columns, Product, address, columns_of, rows_of, steps
 from ..run.joined import Ending
-from ..run.launches import BIAS, Sheet, View, W, X, Y
+from ..run.launches import BIAS, Sheet, View, W
 from ..run.native import Launch, Word
 from .contraction import Array, even, rounded
 from .panels import matrix, offsets
@@ -39,15 +39,15 @@ def products_of(
     if there is None:
         return None
     x, y = there
-    of_x, of_y = View(x, X, bases[0]), View(y, Y, bases[2])
+    of_x, of_y = bases.views(x, y)
     channels, apart = x.shape[2], (of_x.steps[3], of_y.steps[3])
     room = Room(0, 0, 1, 1, np.arange(channels) * of_x.steps[2], 0, 0, 0, channels, 0, 0)
     strips, shapes = _segments(x.shape[3:], *apart)
-    finish, of_w = None if ending is None else ending.along(ROWS), View(w, W, bases[1])
+    finish, of_w = None if ending is None else ending.along(ROWS), View(w, W, bases.w)
     turned = of_w.steps[1] == 1 < channels and (len(w) == 1 or of_w.steps[0] == w.shape[1] * channels)
     one = Product(y.dtype, w.shape[1], max(map(prod, shapes)), channels, finish=finish, turned=turned)
     sweep = Sweep(room, of_x, of_y, axes, channels, w.shape[1], True, strips, -(-w.shape[1] // one.form.height))
-    bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
+    bias = None if bases.bias is None else View(bases.bias, BIAS, bases.bias)
     code = products_kernel(Strip(y.dtype.char, one.form.lanes, 1, 1, 1), one.form, finish)
     slots = 0 if ending is None else len(ending.slots(0))
     found = _Products(code, sweep, one, shapes, apart, of_w, bias, slots)

@@ -18,10 +18,11 @@ from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.strip_rows import Strip
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
 from ..plan.costs import NEAR_BYTES, OUTPUT_REGISTERS, PRODUCT_SECONDS, REGISTERS_THERE, TERMS, WAITING
-from ..run.launches import Launches, Sheet, View, W, X, Y
-from ..run.native import Launch, Place
+from ..run.launches import Launches, Sheet, W, X
+from ..run.native import SCRATCH, Launch, Place
 from .contraction import LANES, Array, pays, rounded, summing_dtype, zeros
-from .strips import Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
+from .strips import Bases, Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
+from .thinned import Thinned, thinned
 from .windows import Axes, Region, outs, regions, volume
 
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
@@ -45,6 +46,11 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     work = y.size * prod(w.shape[2:])
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
         return None
+    thin, room = thinned(x, axes, X), budget
+    if thin is not None and thin.packed.nbytes <= budget // 2:
+        x, axes, room = thin.packed, thin.axes, budget - thin.packed.nbytes
+    else:
+        thin = None
     lies = lie_of(x, w, y, axes)
     if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
@@ -52,11 +58,12 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         return None
     positions, each = len(y) * prod(outs(axes)), y.size // prod(outs(axes)) * w.shape[2]
     lanes = min(len(y), LANES, max(positions // LANE_POSITIONS, 1)) if len(w) < LANES else 1
-    parts = [_summed(x, w, y, one, lies) for one in regions(axes, each, by_elements=True)]
+    bases = Bases(x, w, y, None, X if thin is None else SCRATCH)
+    parts = [_summed(bases, one, lies) for one in regions(axes, each, by_elements=True)]
     scratch = max([one.sweep.room_bytes + one.beside * y.itemsize for one in parts])
-    most = (budget - lanes * w.nbytes) // scratch
+    most = (room - lanes * w.nbytes) // scratch
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    return StripSums(parts, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
+    return StripSums(parts, thin, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
 
 
 class Summed(NamedTuple):
@@ -89,10 +96,10 @@ class Summed(NamedTuple):
         ]
 
 
-def _summed(x: Array, w: Array, y: Array, region: Region, lies: Lies) -> Summed:
+def _summed(bases: Bases, region: Region, lies: Lies) -> Summed:
     """Return how the gradient of the elements of a region is computed."""
-    bases, axes, (outputs, channels) = (x, y), region.axes, w.shape[1:3]
-    x, y = x[(..., *region.sources)], y[(..., *region.outputs)]
+    w, axes, (outputs, channels) = bases.w, region.axes, bases.w.shape[1:3]
+    x, y = bases.x[(..., *region.sources)], bases.y[(..., *region.outputs)]
     runs = runs_of(w.shape[3:], region.elements, channels)
     if lies.first:
         own = _first_weights(y.dtype, outputs, channels * volume(axes) // len(runs), axes[-1].stride)
@@ -105,18 +112,20 @@ def _summed(x: Array, w: Array, y: Array, region: Region, lies: Lies) -> Summed:
         room = room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
         code, block = weights_kernel(own), own.block
         beside = own.registers * own.lanes * (room.strip * room.wide + own.lanes)
-    views = View(x, X, bases[0]), View(y, Y, bases[1])
-    sweep = Sweep(room, *views, axes, prod(w.shape[2:]), outputs, lies.turned[1])
+    sweep = Sweep(room, *bases.views(x, y), axes, prod(w.shape[2:]), outputs, lies.turned[1])
     return Summed(code, sweep, runs, block, beside)
 
 
 class StripSums:
     """The gradient of weights of a shape, in lanes of `images` images. parts: of elements of the window, all together.
-    seconds: an estimate for one thread; most: threads that scratch memory suffices for.
+    thin: how the positions that the parts read are copied first, None where they read the input. seconds: an estimate
+    for one thread; most: threads that scratch memory suffices for.
     """
 
-    def __init__(self, parts: list[Summed], shape: Shape, images: int, seconds: float, most: int) -> None:
-        self._of_w, self._images, sweep = shape, images, parts[0].sweep
+    def __init__(
+        self, parts: list[Summed], thin: Thinned | None, shape: Shape, images: int, seconds: float, most: int
+    ) -> None:
+        self._thin, self._of_w, self._images, sweep = thin, shape, images, parts[0].sweep
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
         self._launches = Launches([partial(self._made, one) for one in parts], 3, seconds, most)
 
@@ -131,7 +140,10 @@ class StripSums:
 
     def _made(self, one: Summed, sheet: Sheet) -> list[Launch]:
         """Return the launch that adds a part's products to the totals of all lanes."""
-        sweep, (_, groups, depth, outputs) = one.sweep, self._shape
+        sweep, (_, groups, depth, outputs), found = one.sweep, self._shape, list[Launch]()
+        if self._thin is not None:
+            packed = self._thin.packed
+            found.append(self._thin.copied(sheet.take(packed.size, packed.dtype), sheet))
         some = -(-groups // sheet.threads) if groups >= LANES else groups
         own = [*product(cut(sweep.y.shape[0], self._images), cut(groups, some))]
         whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
@@ -139,7 +151,7 @@ class StripSums:
         dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
         beside = rounded(one.beside * dtype.itemsize) + APART
         given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
-        return [sweep.launch(one.code, parts, sheet, given)]
+        return [*found, sweep.launch(one.code, parts, sheet, given)]
 
 
 # ---- forms

@@ -50,8 +50,20 @@ COPIED_OUTPUTS = 1.0
 # The run of all elements of a window.
 WHOLE = np.zeros(1, np.int64)
 
-# The whole arrays x, w, y and bias.
-Bases = tuple[Array, Array, Array, Array | None]
+
+class Bases(NamedTuple):
+    """The whole arrays x, w, y and bias, of which views are computed with; of_x, of_y: which operands x and y are."""
+
+    x: Array
+    w: Array
+    y: Array
+    bias: Array | None
+    of_x: int = X
+    of_y: int = Y
+
+    def views(self, x: Array, y: Array) -> tuple[View, View]:
+        """Return how views of x and y lie."""
+        return View(x, self.of_x, self.x), View(y, self.of_y, self.y)
 
 
 class Part(NamedTuple):
@@ -147,8 +159,8 @@ def strips_of(
     columns = sum({one.panel: one.sweep.pitch for one in parts}.values())
     laid = w.shape[0] * prod(w.shape[2:]) * columns * y.itemsize
     most = (budget - laid) // sum([one.sweep.room_bytes for one in parts])
-    bias = None if bases[3] is None else View(bases[3], BIAS, bases[3])
-    return Made(_Outputs(parts, View(w, W, bases[1]), bias).launches, most) if most > 0 else None
+    bias = None if bases.bias is None else View(bases.bias, BIAS, bases.bias)
+    return Made(_Outputs(parts, View(w, W, bases.w), bias).launches, most) if most > 0 else None
 
 
 def _swept(x: Array, w: Array, y: Array, region: Region, bases: Bases, ending: Ending | None) -> Swept | None:
@@ -176,7 +188,7 @@ def _swept(x: Array, w: Array, y: Array, region: Region, bases: Bases, ending: E
     panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
-    views, pitch = (View(x, X, bases[0]), View(y, Y, bases[2])), -(-outputs // panel) * panel
+    views, pitch = bases.views(x, y), -(-outputs // panel) * panel
     sweep = Sweep(room, *views, axes, prod(w.shape[2:]), pitch, lies.turned[1], runs=runs)
     return Swept(code, sweep, panel, 0 if finish is None else finish.slots)
 

@@ -6,23 +6,29 @@ x, w and y are as in `contraction`; these kernels take NumPy's arrays only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ..base.caches import make_room
+from ..base.dtypes import DType
 from ..base.options import settings
 from ..devices import library_of
 from ..plan.costs import CALLS_COMPILED, PRODUCT_SECONDS
 from ..run.joined import Ending
-from ..run.launches import Launches
+from ..run.launches import Launches, Sheet, X, Y
+from ..run.native import SCRATCH, Launch, Place
 from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, pays, readable
+from .panels import gathered
 from .planes import plane_sums_of, planes_of
 from .strip_products import products_of
-from .strips import strips_of
-from .windows import Axes, phases_back
+from .strips import Bases, Made, strips_of
+from .thinned import thinned
+from .windows import Axes, phases_back, volume
 
 # The most outputs of a group of one channel that count as few.
 THIN_OUTPUTS = 4
@@ -112,20 +118,63 @@ def sweep_of(
         if is_thin(x, w):
             found = planes_of(x, w, y, bias, axes, back=back, often=often)
         found = found or channels_of(x, w, y, bias, axes, back=back, often=often)
-    work, bases = (x if back else y).size * prod(w.shape[2:]), (x, w, y, bias)
+    work = (x if back else y).size * prod(w.shape[2:])
     if found is not None or thin or not x.size or not pays(y, work, often):
         return found
-    if not all(readable(one, y.dtype) for one in bases if one is not None):
+    if not all(readable(one, y.dtype) for one in (x, w, y, bias) if one is not None):
         return None
-    given = phases_back(w, y, axes) if back else [(w, y, axes)]
-    parts = [products_of(x, *given[0], bases, budget, ending)] if len(given) == 1 else [None]
+    seconds, operands = work * PRODUCT_SECONDS[y.dtype.char], 4 + (ending is not None)
+    thin = _thinned_of(x, w, y, bias, axes, budget, back, ending)
+    if thin is not None:
+        return Launches([thin.make], operands, seconds, thin.most)
+    bases, given = Bases(x, w, y, bias), phases_back(w, y, axes) if back else [(w, y, axes)]
+    reached = [one for one in given if volume(one[2])]
+    if len(reached) < len(given) and (bias is not None or not _is_whole(y)):
+        return None
+    parts = [products_of(x, *reached[0], bases, budget, ending)] if len(reached) == 1 else [None]
     if parts == [None]:
-        parts = [strips_of(x, *one, bases, budget, ending) for one in given]
+        parts = [strips_of(x, *one, bases, budget, ending) for one in reached]
     made = [one for one in parts if one is not None]
-    if len(made) < len(given):
+    if not made or len(made) < len(reached):
         return None
-    seconds, most = work * PRODUCT_SECONDS[y.dtype.char], min([one.most for one in made])
-    return Launches([one.make for one in made], 4 + (ending is not None), seconds, most)
+    makes = [one.make for one in made]
+    if len(reached) < len(given):  # positions that no window reaches are zeros
+        makes.insert(0, partial(_zeros, y.size, len(y) * y.shape[3], y.dtype))
+    return Launches(makes, operands, seconds, min([one.most for one in made]))
+
+
+def _is_whole(y: Array) -> bool:
+    """Return whether an array fills a part of memory, in any order."""
+    low, high = byte_bounds(y)
+    return high - low == y.nbytes and 0 not in y.strides
+
+
+def _zeros(size: int, rows: int, dtype: DType, sheet: Sheet) -> list[Launch]:
+    """Return the launch that sets so many elements of y, in so many rows, to zero."""
+    none = np.zeros(0, np.int64)
+    return [gathered([(Place(Y), Place(Y))], dtype, np.zeros(rows, np.int64), none, size // rows, sheet)]
+
+
+def _thinned_of(
+    x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int, back: bool, ending: Ending | None
+) -> Made | None:
+    """Return that for windows of single elements by strides, on a copy of their positions; None for others."""
+    thin = thinned(y if back else x, axes, Y if back else X)
+    if thin is None or (back and (bias is not None or not y.flags.c_contiguous)) or thin.packed.nbytes > budget // 2:
+        return None
+    given = (x, w, thin.packed) if back else (thin.packed, w, y)
+    bases = Bases(given[0], w, given[2], bias, *((X, SCRATCH) if back else (SCRATCH, Y)))
+    rest = budget - thin.packed.nbytes
+    found = products_of(*given, thin.axes, bases, rest, ending) or strips_of(*given, thin.axes, bases, rest, ending)
+    if found is None:
+        return None
+
+    def make(sheet: Sheet) -> list[Launch]:
+        packed = sheet.take(thin.packed.size, thin.packed.dtype)  # at the beginning of the scratch memory
+        inner = found.make(sheet)
+        return [*inner, thin.spread(packed, sheet)] if back else [thin.copied(packed, sheet), *inner]
+
+    return Made(make, found.most)
 
 
 def sweep(

@@ -15,6 +15,9 @@ from .sweeping import OUTSIDE, Sweeping
 POINTERS = ("x", "rows", "columns", "to")
 NUMBERS = ("row.count", "wide", "there")
 
+# How many rows ahead gathered elements are prefetched. (Every second element of rows of 56 takes .25 of the time.)
+LATER = 8
+
 
 @cache
 def gathering(char: str, lanes: int, near: bool) -> Code:
@@ -40,6 +43,11 @@ class _Gathering(Sweeping):
         yield f"  %x.i = getelementptr {self.kind}, ptr %x, i64 %rows.this"
         yield f"  %row.in = icmp ne i64 %rows.this, {OUTSIDE}"
         yield from self.far("to.i", "%to", "%i", "%wide")
+        if not self.near:
+            yield f"  %row.last = sub i64 %row.count, 1\n  %row.far = add i64 %i, {LATER}"
+            yield "  %row.later = call i64 @llvm.smin.i64(i64 %row.far, i64 %row.last)"
+            yield from self.words("%row.later", "rows", way="later.")
+            yield f"  %is.later = icmp ne i64 %later.rows.this, {OUTSIDE}"
         yield from self.loop("some", "j", "%wide", self._some(), step=self.lanes)
 
     def _some(self) -> Iterator[str]:
@@ -64,5 +72,16 @@ class _Gathering(Sweeping):
         yield f"  %own = icmp ne {longs} %far, %outside.all"
         yield f"  %has = select i1 %row.in, {self.truth} %own, {self.truth} zeroinitializer"
         yield f"  %from = getelementptr {self.kind}, ptr %x.i, {longs} %far"
+        yield from self._fetched(longs)
         given = f"{self.pointers} %from, i32 {self.form.itemsize}, {self.truth} %has, {self.vector} zeroinitializer"
         yield f"  %value = call {self.gather}({given})"
+
+    def _fetched(self, longs: str) -> Iterator[str]:
+        """Yield prefetches of two lines of a later row, where its first element and it exist."""
+        yield f"  %far.first = extractelement {longs} %far, i32 0\n  %own.first = icmp ne i64 %far.first, {OUTSIDE}"
+        yield "  %is.fetched = and i1 %own.first, %is.later\n  %later.far = add i64 %far.first, %later.rows.this"
+        yield "  %later.some = select i1 %is.fetched, i64 %later.far, i64 0"
+        yield f"  %later.at = getelementptr {self.kind}, ptr %x, i64 %later.some"
+        yield self.prefetch("%later.at")
+        yield "  %later.next = getelementptr i8, ptr %later.at, i64 64"
+        yield self.prefetch("%later.next")

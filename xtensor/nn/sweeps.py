@@ -124,9 +124,9 @@ def sweep_of(
     if not all(readable(one, y.dtype) for one in (x, w, y, bias) if one is not None):
         return None
     seconds, operands = work * PRODUCT_SECONDS[y.dtype.char], 4 + (ending is not None)
-    thin = _thinned_of(x, w, y, bias, axes, budget, back, ending)
-    if thin is not None:
-        return Launches([thin.make], operands, seconds, thin.most)
+    copied = _thinned_of(x, w, y, bias, axes, budget, back, ending)
+    if copied is not None:
+        return Launches([copied.make], operands, seconds, copied.most)
     bases, given = Bases(x, w, y, bias), phases_back(w, y, axes) if back else [(w, y, axes)]
     reached = [one for one in given if volume(one[2])]
     if len(reached) < len(given) and (bias is not None or not _is_whole(y)):

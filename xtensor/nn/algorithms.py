@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ..base.caches import make_room
 from ..base.dtypes import DType, promote
@@ -53,7 +52,7 @@ SWEPT = {
 
 TILES_APART = "Winograd's tiles take less time, or were asked for, and are followed by few light steps only"
 
-# Inputs under windows side by side, of at least so many elements, take one product instead of one for each element.
+# Windows that have all of an axis, of at least so many elements, are computed as products.
 LEAST_PATCH = 9
 
 # What "tune" found, for so many kinds of arguments.
@@ -503,8 +502,6 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
         thin = not _back_swept(y, back, x, plan)
         if sweep(y, back, x, shift, plan.axes, plan.budget, back=True, thin=thin):
             return
-    if ending is None and _by_patches(y, w, x, shift, plan):
-        return
     for phase in product(*map(phases, plan.axes)):
         places, elements, axes = zip(*phase, strict=True)
         target = x[(..., *places)]
@@ -515,35 +512,6 @@ def _backward(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan, endi
                 own.write()
         else:
             _forward(y, back[(..., *elements)], target, bias, plan, axes, own)
-
-
-def _by_patches(y: Array, w: Array, x: Array, bias: Array | None, plan: Plan) -> bool:
-    """Write inputs by one product, where windows lie side by side, as those of patches do, and there is room for it;
-    return whether that was done. A phase for each element of a window would be many small products.
-    """
-    axes = _side_by_side(plan.axes)
-    room = x.nbytes + w.nbytes  # as much again is left for the product
-    if axes is None or library_of(x) is not np or not y.size or 2 * room > plan.budget:
-        return False
-    rank, (images, groups, channels) = len(axes), x.shape[:3]
-    lengths = [a.out for a in axes]
-    made = np.empty((images, groups, channels * volume(axes), *lengths), x.dtype)
-    plan = plan._replace(budget=plan.budget - room)
-    _forward(y, _patch_rows(w), made, None, plan, tuple(Axis(n, n, 1, 1, 1, 0) for n in lengths))
-    made = made.reshape(images, groups, channels, *kernels(axes), *lengths)
-    order = [3 + axis + rank * inside for axis in range(rank) for inside in (1, 0)]
-    target = x[(..., *[slice(a.out * a.kernel) for a in axes])]
-    whole = as_strided(
-        target,
-        (*x.shape[:3], *[n for a in axes for n in (a.out, a.kernel)]),
-        (*x.strides[:3], *[step for a, one in zip(axes, x.strides[3:], strict=True) for step in (one * a.kernel, one)]),
-    )
-    if target.size < x.size:
-        x[...] = 0
-    whole[...] = made.transpose(0, 1, 2, *order)
-    if bias is not None:
-        x += bias.reshape(*x.shape[1:3], *[1] * rank)
-    return True
 
 
 def _side_by_side(axes: Axes) -> Axes | None:

@@ -120,9 +120,9 @@ class _Products(NamedTuple):
         if self.bias is None:
             shift: Word = sheet.keep(np.zeros((groups, outputs), dtype))
         else:
-            shift, own = sheet.take(groups * outputs, dtype), self.bias.steps
-            lies = np.arange(groups) * own[0], np.arange(outputs) * own[1]
-            found.append(matrix(self.bias, *lies, outputs, sheet, shift))
+            shift, bias = sheet.take(groups * outputs, dtype), self.bias
+            lies = np.arange(groups) * bias.steps[0], offsets(bias.shape[1:], bias.steps[1:])
+            found.append(matrix(bias, *lies, outputs, sheet, shift))
         parts, room = sweep.parts(sheet.threads), rounded(self.product.scratch(False))
         sums = sheet.take(min(sheet.threads, len(parts)) * room, np.dtype(np.uint8))
         given = Weights(weights, shift, sums, 0, room, self._told(sheet), self._columns(sheet))

@@ -21,8 +21,8 @@ from ..plan.costs import NEAR_BYTES, OUTPUT_REGISTERS, PRODUCT_SECONDS, REGISTER
 from ..run.launches import Launches, Sheet, W, X
 from ..run.native import SCRATCH, Launch, Place
 from .contraction import LANES, Array, pays, rounded, summing_dtype, zeros
+from .disjoint import Disjoint, are_single, disjoint
 from .strips import Bases, Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
-from .thinned import Thinned, thinned
 from .windows import Axes, Region, outs, regions, volume
 
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
@@ -46,7 +46,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     work = y.size * prod(w.shape[2:])
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
         return None
-    thin, room = thinned(x, axes, X), budget
+    thin, room = disjoint(x, axes, X) if are_single(axes) else None, budget
     if thin is not None and thin.packed.nbytes <= budget // 2:
         x, axes, room = thin.packed, thin.axes, budget - thin.packed.nbytes
     else:
@@ -123,7 +123,7 @@ class StripSums:
     """
 
     def __init__(
-        self, parts: list[Summed], thin: Thinned | None, shape: Shape, images: int, seconds: float, most: int
+        self, parts: list[Summed], thin: Disjoint | None, shape: Shape, images: int, seconds: float, most: int
     ) -> None:
         self._thin, self._of_w, self._images, sweep = thin, shape, images, parts[0].sweep
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch

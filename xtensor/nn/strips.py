@@ -222,14 +222,14 @@ class _Outputs(NamedTuple):
 
     def _laid(self, one: Swept, sheet: Sheet, found: list[Launch]) -> Weights:
         """Return where weights and biases lie in panels; the launch that lays out the latter is added to `found`."""
-        (groups, outputs), dtype, pitch = self.w.shape[:2], self.w.dtype, one.sweep.pitch
+        groups, dtype, pitch = self.w.shape[0], self.w.dtype, one.sweep.pitch
         weights = sheet.pack(groups * one.sweep.depth * pitch, dtype)
         sheet.packing.append(panels(self.w, one.panel, sheet, weights))
         if self.bias is None:
             return Weights(weights, sheet.keep(np.zeros((groups, pitch), dtype)))
-        shift, (group, output) = sheet.take(groups * pitch, dtype), self.bias.steps
-        own = np.arange(groups) * group, np.arange(outputs) * output
-        found.append(matrix(self.bias, *own, pitch, sheet, shift))
+        shift, bias = sheet.take(groups * pitch, dtype), self.bias
+        own = np.arange(groups) * bias.steps[0], offsets(bias.shape[1:], bias.steps[1:])
+        found.append(matrix(bias, *own, pitch, sheet, shift))
         return Weights(weights, shift)
 
 

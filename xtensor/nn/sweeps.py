@@ -23,11 +23,11 @@ from ..run.launches import Launches, Sheet, X, Y
 from ..run.native import SCRATCH, Launch, Place
 from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, pays, readable
+from .disjoint import are_single, disjoint
 from .panels import gathered
 from .planes import plane_sums_of, planes_of
 from .strip_products import products_of
 from .strips import Bases, Made, strips_of
-from .thinned import thinned
 from .windows import Axes, phases_back, volume
 
 # The most outputs of a group of one channel that count as few.
@@ -124,7 +124,7 @@ def sweep_of(
     if not all(readable(one, y.dtype) for one in (x, w, y, bias) if one is not None):
         return None
     seconds, operands = work * PRODUCT_SECONDS[y.dtype.char], 4 + (ending is not None)
-    copied = _thinned_of(x, w, y, bias, axes, budget, back, ending)
+    copied = _by_copies(x, w, y, bias, axes, budget, back, ending)
     if copied is not None:
         return Launches([copied.make], operands, seconds, copied.most)
     bases, given = Bases(x, w, y, bias), phases_back(w, y, axes) if back else [(w, y, axes)]
@@ -155,24 +155,38 @@ def _zeros(size: int, rows: int, dtype: DType, sheet: Sheet) -> list[Launch]:
     return [gathered([(Place(Y), Place(Y))], dtype, np.zeros(rows, np.int64), none, size // rows, sheet)]
 
 
-def _thinned_of(
+def _by_copies(
     x: Array, w: Array, y: Array, bias: Array | None, axes: Axes, budget: int, back: bool, ending: Ending | None
 ) -> Made | None:
-    """Return that for windows of single elements by strides, on a copy of their positions; None for others."""
-    thin = thinned(y if back else x, axes, Y if back else X)
-    if thin is None or (back and (bias is not None or not y.flags.c_contiguous)) or thin.packed.nbytes > budget // 2:
+    """Return that for windows that share no position: a product with a copy of their elements, which for outputs is
+    worth it for single elements by strides. None for others.
+    """
+    if not (back or are_single(axes)) or all(axis.stride == 1 for axis in axes):
         return None
-    given = (x, w, thin.packed) if back else (thin.packed, w, y)
-    bases = Bases(given[0], w, given[2], bias, *((X, SCRATCH) if back else (SCRATCH, Y)))
-    rest = budget - thin.packed.nbytes
-    found = products_of(*given, thin.axes, bases, rest, ending) or strips_of(*given, thin.axes, bases, rest, ending)
+    apart = disjoint(y if back else x, axes, Y if back else X)
+    if apart is None or apart.packed.nbytes > budget // 2:
+        return None
+    if back:
+        if not y.flags.c_contiguous or (bias is not None and not apart.is_covered):
+            return None
+        elements = w.transpose(0, 1, *range(3, w.ndim), 2)
+        try:
+            rows = elements.reshape(len(w), -1, w.shape[2], *[1] * len(axes), copy=False)
+        except ValueError:
+            return None
+        spread = None if bias is None else np.broadcast_to(bias[..., None], (*bias.shape, volume(axes)))
+        given, bases = (x, rows, apart.packed), Bases(x, w, apart.packed, spread, of_y=SCRATCH)
+    else:
+        given, bases = (apart.packed, w, y), Bases(apart.packed, w, y, bias, of_x=SCRATCH)
+    rest = budget - apart.packed.nbytes
+    found = products_of(*given, apart.axes, bases, rest, ending) or strips_of(*given, apart.axes, bases, rest, ending)
     if found is None:
         return None
 
     def make(sheet: Sheet) -> list[Launch]:
-        packed = sheet.take(thin.packed.size, thin.packed.dtype)  # at the beginning of the scratch memory
+        packed = sheet.take(apart.packed.size, apart.packed.dtype)  # at the beginning of the scratch memory
         inner = found.make(sheet)
-        return [*inner, thin.spread(packed, sheet)] if back else [thin.copied(packed, sheet), *inner]
+        return [*inner, apart.spread(packed, sheet)] if back else [apart.copied(packed, sheet), *inner]
 
     return Made(make, found.most)
 

@@ -91,3 +91,119 @@ def test_conversions_are_conversions() -> None:
 def test_the_option_is_checked() -> None:
     with pytest.raises(ValueError, match="numpy"):
         xt.options(numpy="perhaps")  # type: ignore[arg-type]
+
+
+# ---- arrays of other libraries
+
+
+SERIES: dict[str, Callable[[Any, Any], Any]] = {
+    "where": lambda s, x: np.where(s > 1, x, 0),
+    "allclose": lambda s, x: np.allclose(s, x),
+    "dot": lambda s, x: np.dot(s, x),
+    "interp": lambda s, x: np.interp(s, np.sort(x), x),
+    "isin": lambda s, x: np.isin(s, x),
+    "average": lambda s, x: np.average(s, weights=x),
+    "maximum": lambda s, x: np.maximum(s, x),
+    "maximum of the tensor": lambda s, x: np.maximum(x, s),
+    "hypot": lambda s, x: np.hypot(x, s),
+    "ours": lambda s, x: xt.numpy.maximum(s, x),
+    "where of ours": lambda s, x: xt.numpy.where(s > 1, x, 0),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_a_series_beside_a_tensor(name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    s, n = pandas.Series([3.0, 1.0, 2.0]), np.asarray([2.0, 1.0, 4.0])
+    expected, found = SERIES[name](s, n), SERIES[name](s, xt.asarray(n))
+    assert isinstance(found, pandas.Series) is isinstance(expected, pandas.Series)
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-15)
+
+
+class Metres(np.ndarray[Any, Any]):
+    """Lengths, which NumPy's functions leave to their own class, as those of astropy and unyt are."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Any:
+        plain = [np.asarray(x) if isinstance(x, Metres) else x for x in inputs]
+        if any(isinstance(x, xt.Tensor) for x in plain):
+            return NotImplemented
+        return getattr(ufunc, method)(*plain, **given).view(Metres)
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize("function", [np.multiply, np.hypot, lambda a, b: a * b, lambda a, b: a + b])
+def test_units_are_kept(function: Any, swaps: bool) -> None:
+    lengths, x = np.asarray([1.0, 2.0]).view(Metres), xt.asarray([3.0, 4.0])
+    pair = (lengths, x) if swaps else (x, lengths)
+    found = function(*pair)
+    assert type(found) is Metres
+    np.testing.assert_array_equal(np.asarray(found), function(*map(np.asarray, pair)))
+
+
+def test_units_are_not_dropped_in_silence() -> None:
+    lengths, x = np.asarray([1.0, 2.0]).view(Metres), xt.zeros(2)
+    with pytest.raises(TypeError, match=r"add: x2 must be an array or a scalar \(numpy.asarray\(x\) makes one\)"):
+        xt.add(x, lengths)
+    with pytest.raises(TypeError, match="setitem: value must be an array"):
+        x[...] = lengths
+    assert xt.asarray(lengths).tolist() == [1.0, 2.0]
+
+
+def test_assignment_takes_arrays_of_other_libraries() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = xt.zeros(3)
+    x[...] = pandas.Series([3.0, 1.0, 2.0])
+    x[1:] = pandas.Series([5, 6])
+    assert x.tolist() == [3.0, 5.0, 6.0]
+    with pytest.raises(TypeError, match="setitem: value must be an array or a scalar, got object"):
+        x[...] = object()
+
+
+def test_names_that_other_libraries_ask_for() -> None:
+    x = xt.asarray(np.arange(6.0).reshape(2, 3))
+    assert type(x.to_numpy()) is np.ndarray
+    assert xt.transpose(x).shape == (3, 2)
+    assert bool(xt.any(x, out=None))
+    with pytest.raises(TypeError, match="any: a keyword must be one of"):
+        xt.any(x, out=x)
+    with pytest.raises(TypeError, match="isnat: x must hold dates"):
+        np.isnat(x)
+
+
+def squares(p: Any) -> Any:
+    return xt.sum((p - xt.arange(3.0)) ** 2 + xt.cos(p))
+
+
+def residuals(p: Any) -> Any:
+    t = xt.arange(5.0)
+    return xt.exp(-t * p[0]) * p[1] - xt.exp(-t * 0.5) * 2.0
+
+
+@pytest.mark.parametrize("method", ["L-BFGS-B", "SLSQP", "trust-constr", "BFGS", "CG", "TNC", "Newton-CG"])
+def test_minimizers_take_gradients_that_are_tensors(method: str) -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    found = optimize.minimize(
+        lambda p: float(squares(xt.asarray(p))),
+        np.zeros(3),
+        jac=lambda p: xt.grad(squares)(xt.asarray(p)),
+        method=method,
+    )
+    assert type(found.x) is np.ndarray
+    np.testing.assert_allclose(found.x, [0.0, 1.498701, 2.354243], atol=1e-2)
+
+
+@pytest.mark.parametrize("method", ["trf", "dogbox", "lm"])
+def test_least_squares_take_jacobians_that_are_tensors(method: str) -> None:
+    optimize = pytest.importorskip("scipy.optimize")
+    found = optimize.least_squares(
+        lambda p: residuals(xt.asarray(p)),
+        [1.0, 1.0],
+        jac=lambda p: xt.jacobian(residuals)(xt.asarray(p)),
+        method=method,
+    )
+    assert type(found.jac) is np.ndarray
+    np.testing.assert_allclose(found.x, [0.5, 2.0], rtol=1e-6)
+
+
+def test_lifted_tensors_stay_tensors_elsewhere() -> None:
+    assert type(np.atleast_1d(xt.asarray(1.0))) is xt.Tensor

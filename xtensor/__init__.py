@@ -68,7 +68,7 @@ if _TYPE_CHECKING:
 _LATER = ("fft", "linalg", "memory", "nn", "numpy", "random", "special", "testing")
 
 # NumPy's names that xarray and SciPy expect in namespaces; they are those of xtensor.numpy.
-_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile")
+_NUMPYS = ("cross", "cumprod", "cumsum", "gradient", "lib", "logspace", "median", "pad", "quantile", "transpose")
 
 # The modules of names that are loaded when they are asked for.
 _HOMES = {

@@ -455,8 +455,9 @@ def reduction(
                     return reduced
             params = defaults | given
             if len(params) != len(defaults):
-                unknown = next(iter(given.keys() - defaults.keys()))
-                raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(unknown)))
+                unknown = given.keys() - defaults.keys()
+                if unknown != {"out"} or params.pop("out") is not None:  # NumPy passes an empty one on to others
+                    raise TypeError(expected(op.name, "a keyword", one_of(defaults), repr(min(unknown))))
             if "ddof" in params:
                 params["correction"] = one_correction(op.name, params.pop("ddof"), params["correction"] or None)
             return reduce(op, x, params)

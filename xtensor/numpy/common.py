@@ -48,8 +48,17 @@ SPELLED = {
 
 def answers_itself(x: Any) -> bool:
     """Return whether an operand belongs to another library that makes NumPy's functions call its own."""
-    plain = isinstance(x, (Tensor, numpy.ndarray, numpy.generic)) or type(x) is Number
-    return hasattr(x, "__array_ufunc__") and not plain
+    if isinstance(x, (Tensor, numpy.generic)) or type(x) is Number:
+        return False
+    own = getattr(type(x), "__array_ufunc__", None)
+    return own is not None and own is not numpy.ndarray.__array_ufunc__  # classes of arrays have NumPy's
+
+
+def as_natives(x: Any) -> Any:
+    """Return an argument with arrays in place of its tensors."""
+    if isinstance(x, Tensor):
+        return numpy.asarray(x)
+    return type(x)(map(as_natives, x)) if type(x) in (list, tuple) else x
 
 
 def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
@@ -57,7 +66,7 @@ def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
     which become tensors. It may depend on anything, so a function that does this is not captured.
     """
     refuse_capture(native.__name__)
-    return _as_tensors(native(*args, **given))
+    return _as_tensors(native(*map(as_natives, args), **{key: as_natives(x) for key, x in given.items()}))
 
 
 def _as_tensors(found: Any) -> Any:

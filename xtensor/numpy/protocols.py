@@ -13,21 +13,25 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
+from ..base.errors import expected
 from ..base.options import settings
 from ..calls.thin import reflected
 from ..devices.cpu import NUMBERS
+from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS
 from ..tensor.operators import MIRRORED, SPELLED
-from .common import answers_itself
+from .common import answers_itself, as_natives
 from .door import found_in, through
 from .views import sliding_window_view
 
 # The types of operands beside tensors that do not answer calls themselves.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 
-# Our functions for NumPy's universal functions, once they were called, and types of operands that need no checks.
+# Our functions for NumPy's universal functions, once they were called, functions with which SciPy takes what a user's
+# function returned, and types of operands that need no checks.
 _ours: dict[Any, Any] = {}
+_LIFTS = frozenset((numpy.atleast_1d, numpy.atleast_2d, numpy.atleast_3d))
 _QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
 
 
@@ -42,15 +46,18 @@ def universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str,
 def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Answer a call of a function that was not called before, or of other operands than arrays and numbers."""
     outs = given.get("out", ())
-    if any(answers_itself(x) for x in (*inputs, *outs)):
-        return NotImplemented
+    others = [x for x in (*inputs, *outs) if answers_itself(x)]
+    if others:
+        return _their_answer(others, ufunc, method, inputs, given)
     name = ufunc.__name__
     if _converts(outs):
-        return getattr(ufunc, method)(*map(_array, inputs), **{key: _array(x) for key, x in given.items()})
+        return getattr(ufunc, method)(*map(as_natives, inputs), **{key: as_natives(x) for key, x in given.items()})
     if getattr(numpy, name, None) is not ufunc:  # another library's
         if method == "__call__" and not given and _is_special(ufunc):
             return getattr(xt.special, name)(*inputs)
         return through(name, getattr(ufunc, method), inputs, given)
+    if ufunc is numpy.isnat:
+        raise TypeError(expected(name, "x", "hold dates or differences of dates", inputs[0].dtype))
     ours = getattr(xt.numpy, name)
     if method != "__call__":
         return getattr(ours, method)(*inputs, **given)
@@ -59,6 +66,18 @@ def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str
     if spelled is not None and ours.function is getattr(xt, ours.function.__name__) and ours.nin == 2:
         reflected[ufunc] = f"__{MIRRORED.get(spelled, f'r{spelled}')}__"
     return ours(*_items(inputs), **given)
+
+
+def _their_answer(others: list[Any], ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    """Return the answer of one of the operands that answer themselves: to the call as it is, as of an xarray.DataArray
+    that holds tensors, or with arrays in place of tensors, as of a pandas.Series and of an astropy.Quantity.
+    """
+    for x in others:
+        found = type(x).__array_ufunc__(x, ufunc, method, *inputs, **given)
+        if found is not NotImplemented:
+            return found
+    refuse_capture(ufunc.__name__)
+    return getattr(ufunc, method)(*map(as_natives, inputs), **{key: as_natives(x) for key, x in given.items()})
 
 
 def _items(inputs: tuple[Any, ...]) -> list[Any]:
@@ -76,8 +95,8 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
     """Answer a call of one of NumPy's functions with a tensor among its arguments."""
     if not all(issubclass(one, _PLAIN) for one in types):
         return NotImplemented
-    if _converts((given.get("out"),)):
-        return function(*map(_array, args), **{key: _array(x) for key, x in given.items()})
+    if _converts((given.get("out"),)) or (function in _LIFTS and _is_called_by_scipy()):
+        return function(*map(as_natives, args), **{key: as_natives(x) for key, x in given.items()})
     path = ".".join([*function.__module__.split(".")[1:], function.__name__])
     ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
     if path == "lib.stride_tricks.sliding_window_view":
@@ -87,13 +106,15 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
     return ours(*args, **given)
 
 
+def _is_called_by_scipy() -> bool:
+    """Return whether SciPy calls one of NumPy's functions with a tensor: with what a user's function returned, such as
+    the gradient for a minimizer, whose compiled code takes arrays. (Its functions that take tensors as operands call
+    those of the namespace.)
+    """
+    frame = sys._getframe(3)  # of whoever called NumPy's function, behind this one, `function` and the tensor's method
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "scipy"
+
+
 def _converts(outs: Any) -> bool:
     """Return whether tensors are to be converted to arrays: by the option, or because the result is written to one."""
     return settings().numpy == "convert" or any(isinstance(x, numpy.ndarray) for x in outs)
-
-
-def _array(x: Any) -> Any:
-    """Return an argument with arrays in place of its tensors."""
-    if isinstance(x, Tensor):
-        return numpy.asarray(x)
-    return type(x)(map(_array, x)) if type(x) in (list, tuple) else x

@@ -42,6 +42,7 @@ from ..tensor.operands import (
     asarray_host,
     common_device,
     foreign_array,
+    numpy_of,
     of_sequence,
 )
 from .told_keys import told_key
@@ -457,7 +458,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
         value = xt.multiply(as_tensor(1.0, function, like=x), value)
     elif isinstance(value, np.integer):  # refused if it does not fit, as by NumPy
         value = int(value)
-    operand = as_operand(value, function, "value", x.device)
+    operand = as_operand(numpy_of(value), function, "value", x.device)
     common_device(function, (x, operand))
     check_real(getattr(operand, "dtype", operand), x.dtype, function, "value")
     if active[0] and steps_of((x, operand)) is not None:

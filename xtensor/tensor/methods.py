@@ -11,6 +11,8 @@ from numpy.exceptions import AxisError
 from ..base.errors import expected
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .face import Scalar, Tensor
 
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
@@ -215,6 +217,10 @@ class Methods:
 
     def argmin(self, axis: int | None = None, out: Tensor | None = None, *, keepdims: bool = False) -> Tensor:
         return _reduced("argmin", self, axis, out, keepdims, {})
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """Return what `numpy` returns, by the name that pandas gives it and Matplotlib asks for."""
+        return cast("np.ndarray[Any, Any]", cast(Any, self).numpy())
 
     # ---- NumPy's protocols: its own functions on tensors
 

@@ -45,6 +45,12 @@ def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
+def numpy_of(x: Any) -> Any:
+    """Return the array of another library's object, a value that is assigned; anything else as it is."""
+    found = None if isinstance(x, (Tensor, np.ndarray, np.generic)) or type(x) in SCALARS else foreign_array(x)
+    return x if found is None else found
+
+
 def as_operand(value: Any, function: str, argument: str, device: Device | None = None) -> Operand:
     """Return a value as a Tensor or a Python scalar.
 
@@ -58,6 +64,9 @@ def as_operand(value: Any, function: str, argument: str, device: Device | None =
         if not isinstance(value, np.ndarray):
             return _constant(np.asarray(value), device)
         refuse_stranger(value, function)
+        if type(value).__array_ufunc__ is not np.ndarray.__array_ufunc__:  # such as an astropy.Quantity
+            must = "be an array or a scalar (numpy.asarray(x) makes one)"
+            raise StrangerError(expected(function, argument, must, type(value).__name__))
         return from_native(value, shared=True)
     if isinstance(value, (list, tuple, range)):
         return of_sequence(value, function, argument, device=device)

@@ -439,3 +439,42 @@ def test_threads_that_share_a_window_find_the_same_gradient(images: int, last: b
             (gradient,) = pullback(y)
             found.add(gradient.numpy().tobytes())
     assert len(found) == 1
+
+
+# ---- weights that lie otherwise, for windows with all of an axis
+
+LIES: dict[str, Callable[[Array], Array]] = {
+    "channels last": lambda w: np.ascontiguousarray(np.moveaxis(w, 1, -1)).transpose(0, 3, 1, 2),
+    "transposed": lambda w: np.ascontiguousarray(w.swapaxes(0, 1)).swapaxes(0, 1),
+    "channels reversed": lambda w: w[:, ::-1].copy()[:, ::-1],
+    "window reversed": lambda w: w[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1],
+    "a part": lambda w: np.repeat(w, 2, axis=3)[..., ::2],
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("engine", ["auto", "llvm"])
+def test_weights_that_cannot_be_seen_as_a_matrix(name: str, engine: str) -> None:
+    """Code that is made for them reads them where they lie, also when it is called again and where steps follow."""
+    x, w, g = normal(20, 24, 4, 4), normal(40, 24, 4, 4), normal(20, 40, 1, 1)
+    lying = LIES[name](w)
+    np.testing.assert_array_equal(lying, w)
+    given, weights = xt.asarray(x), xt.asarray(lying)
+    assert not lying.flags.c_contiguous
+    exact = np.einsum("nchw,ochw->no", x, w.astype("float64"))[..., None, None]
+    back = np.einsum("no,ochw->nchw", g[:, :, 0, 0], w.astype("float64"))
+    by_gradient = np.einsum("no,nchw->ochw", g[:, :, 0, 0], x.astype("float64"))
+    fused = xt.fuse(lambda x: xt.maximum(conv(x, weights) * 2.0, 0.0))
+    with xt.options(engine=engine):
+        for _ in range(CALLS_COMPILED + 2):
+            close(conv(given, weights).numpy(), exact)
+            close(fused(given).numpy(), np.maximum(2 * exact, 0))
+            close(conv_transpose(xt.asarray(g), weights).numpy(), back)
+            _, pullback = xt.vjp(conv, given, weights)
+            of_x, of_w = (one.numpy() for one in pullback(xt.asarray(g)))
+            close(of_x, back)
+            close(of_w, by_gradient)
+
+
+def test_no_outputs_of_whole_windows() -> None:
+    assert conv(xt.ones((3, 6, 4, 4)), xt.ones((0, 6, 4, 4))).shape == (3, 0, 1, 1)

@@ -7,6 +7,7 @@ machine code are remembered for other arrays with the same layouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from math import prod
@@ -29,6 +30,7 @@ from ..run.launches import Begun, Keeper
 from . import cudnn_plans as cudnn
 from . import elsewhere, winograd
 from .contraction import Array, batch_as, contract, contract_weights, empty, pays, summing_dtype
+from .disjoint import patch_rows
 from .pending import Pending
 from .planes import SLOWER
 from .product_sums import are_many, product_sums_of
@@ -52,8 +54,9 @@ SWEPT = {
 
 TILES_APART = "Winograd's tiles take less time, or were asked for, and are followed by few light steps only"
 
-# Windows that have all of an axis, of at least so many elements, are computed as products.
-LEAST_PATCH = 9
+# Windows that have all of an axis, of at least so many elements, are computed as products; gradients of their weights
+# with at least so many outputs, as products with fewer leave most of a register empty.
+LEAST_PATCH, LEAST_OUTPUTS = 9, 9
 
 # What "tune" found, for so many kinds of arguments.
 TUNED = 1024
@@ -103,7 +106,9 @@ def _seen(plan: Plan, x: Array, w: Array) -> tuple[Array, Array, Axes]:
     if patches is None:
         return x, w, plan.axes
     view, axes = patches
-    return view, w.reshape(*w.shape[:2], -1, *[1] * len(axes)), axes
+    with suppress(ValueError):  # where weights do not lie so, code that is remembered could not read them where they do
+        return view, w.reshape(*w.shape[:2], prod(w.shape[2:]), *[1] * len(axes), copy=False), axes
+    return x, w, plan.axes
 
 
 def _ending(plan: Plan, ending: Ending) -> Ending:
@@ -229,7 +234,7 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     Views of x, w, y and bias begin where these do.
     """
     y, budget = _split(y, plan.y_last, plan.groups), plan.budget
-    if wanted == cudnn.INPUTS or (wanted == cudnn.WEIGHTS and len(w) < LEAST_PATCH):
+    if wanted == cudnn.INPUTS or (wanted == cudnn.WEIGHTS and len(w) < LEAST_OUTPUTS):
         x, w, axes = _split(x, plan.x_last, plan.groups), _grouped(w, plan), plan.axes
     else:
         x, w, axes = _seen(plan, x, w)
@@ -243,8 +248,9 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
         return found
     if wanted == cudnn.INPUTS:
         patches = _patches_in_place(x, axes) if bias is None and y.size else None
-        if patches is not None:
-            return sweep_of(y, _patch_rows(w), patches[0], None, patches[1], budget, often=often)
+        rows = None if patches is None else patch_rows(w.swapaxes(1, 2))
+        if patches is not None and rows is not None:
+            return sweep_of(y, rows, patches[0], None, patches[1], budget, often=often)
         back, shift = w.swapaxes(1, 2), None if bias is None else bias.reshape(x.shape[1:3])
         if _is_back_tiled(y, back, x, plan, often):
             scheme, begin = winograd.scheme_of(axes, 2, back=True), address(back) - address(w)
@@ -521,12 +527,6 @@ def _side_by_side(axes: Axes) -> Axes | None:
     axes = tuple([axis._replace(stride=axis.kernel) if axis.out == 1 else axis for axis in axes])
     inside = [a == Axis(a.size, a.out, a.kernel, a.kernel, 1, 0) and a.out * a.kernel <= a.size for a in axes]
     return axes if all(inside) and volume(axes) >= LEAST_PATCH else None
-
-
-def _patch_rows(w: Array) -> Array:
-    """Return weights as those of the product that makes patches: all their elements are outputs."""
-    groups, outputs, rank = w.shape[0], w.shape[1], w.ndim - 3
-    return w.transpose(0, 2, *range(3, 3 + rank), 1).reshape(groups, -1, outputs, *[1] * rank)
 
 
 def _patches_in_place(x: Array, axes: Axes) -> tuple[Array, Axes] | None:

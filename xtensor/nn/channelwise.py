@@ -215,10 +215,10 @@ def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
 
 
 @lru_cache(256)
-def _form(char: str, lanes: int, group: tuple[int, int], axis: Axis, back: bool) -> Thin | None:
+def _form(char: str, lanes: int, members: tuple[int, int], axis: Axis, back: bool) -> Thin | None:
     """Return the form for windows along a row, with the best size of block; None where outputs are in no window.
 
-    group: channels and outputs of a group. The overhead of a block counts as one more output.
+    members: channels and outputs of a group. The overhead of a block counts as one more output.
     """
     step = axis.stride if back else 1
     length = axis.size if back else axis.out
@@ -229,9 +229,9 @@ def _form(char: str, lanes: int, group: tuple[int, int], axis: Axis, back: bool)
         terms = [Term(p, j, far // axis.stride) for p, j, far in reaches if far % axis.stride == 0]
         if len({term.output for term in terms}) < count or count > BLOCK:
             return None
-        return Thin(char, lanes, *group, tuple(terms), count // step)
+        return Thin(char, lanes, *members, tuple(terms), count // step)
     terms = [Term(p, j, p * axis.stride + j * axis.dilation) for p in range(count) for j in range(axis.kernel)]
-    return Thin(char, lanes, *group, tuple(terms), count * axis.stride)
+    return Thin(char, lanes, *members, tuple(terms), count * axis.stride)
 
 
 def _sweep(thin: Thin, x: Array, y: Array, axes: Axes, back: bool) -> Sweep:

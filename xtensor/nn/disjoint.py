@@ -4,6 +4,7 @@ which machine code makes, or writes the array from. Convolutions of the copy hav
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import prod
 from typing import NamedTuple
 
@@ -73,6 +74,16 @@ def disjoint(a: Array, axes: Axes, operand: int) -> Disjoint | None:
         return None
     packed = np.empty((*a.shape[:2], a.shape[2] * volume(axes), *outs(axes)), a.dtype)
     return Disjoint(View(a, operand, a), axes, packed)
+
+
+def patch_rows(w: Array) -> Array | None:
+    """Return weights (groups, channels, outputs, *window), as for inputs, as a view of those of the product that makes
+    the copy: elements of the window are channels. None where they do not lie so.
+    """
+    elements, rank = w.transpose(0, 1, *range(3, w.ndim), 2), w.ndim - 3
+    with suppress(ValueError):
+        return elements.reshape(len(w), prod(elements.shape[1:-1]), w.shape[2], *[1] * rank, copy=False)
+    return None
 
 
 def are_single(axes: Axes) -> bool:

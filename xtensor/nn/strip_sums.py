@@ -60,7 +60,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     lanes = min(len(y), LANES, max(positions // LANE_POSITIONS, 1)) if len(w) < LANES else 1
     bases = Bases(x, w, y, None, X if thin is None else SCRATCH)
     parts = [_summed(bases, one, lies) for one in regions(axes, each, by_elements=True)]
-    scratch = max([one.sweep.room_bytes + one.beside * y.itemsize for one in parts])
+    scratch = max([one.sweep.room_bytes + rounded(one.beside * y.itemsize) + APART for one in parts])
     most = (room - lanes * w.nbytes) // scratch
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
     return StripSums(parts, thin, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None

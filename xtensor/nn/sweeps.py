@@ -23,7 +23,7 @@ from ..run.launches import Launches, Sheet, X, Y
 from ..run.native import SCRATCH, Launch, Place
 from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, pays, readable
-from .disjoint import are_single, disjoint
+from .disjoint import are_single, disjoint, patch_rows
 from .panels import gathered
 from .planes import plane_sums_of, planes_of
 from .strip_products import products_of
@@ -167,12 +167,8 @@ def _by_copies(
     if apart is None or apart.packed.nbytes > budget // 2:
         return None
     if back:
-        if not y.flags.c_contiguous or (bias is not None and not apart.is_covered):
-            return None
-        elements = w.transpose(0, 1, *range(3, w.ndim), 2)
-        try:
-            rows = elements.reshape(len(w), -1, w.shape[2], *[1] * len(axes), copy=False)
-        except ValueError:
+        rows = patch_rows(w)
+        if rows is None or not y.flags.c_contiguous or (bias is not None and not apart.is_covered):
             return None
         spread = None if bias is None else np.broadcast_to(bias[..., None], (*bias.shape, volume(axes)))
         given, bases = (x, rows, apart.packed), Bases(x, w, apart.packed, spread, of_y=SCRATCH)

@@ -108,17 +108,18 @@ class Region(NamedTuple):
     axes: Axes
 
 
-def regions(axes: Axes, each: int, lanes: int = 1, *, by_elements: bool = False) -> list[Region]:
+def regions(axes: Axes, work: int, lanes: int = 1, *, by_elements: bool = False) -> list[Region]:
     """Return regions of all outputs: several where it pays to leave out elements of windows that lie in the padding, as
     of dilated windows on small images; else a single one, whose windows may reach into the padding.
 
-    each: multiplications for one output and one element of the window, over all images and channels. lanes: outputs of
-    a row that are computed together. by_elements: whether each element is in one region only, instead of each output.
+    work: multiplications for one output and one element of the window, over all images and channels. lanes: outputs of
+    a row, along the last axis, that are computed together. by_elements: whether each element is in one region only,
+    instead of each output.
     """
     divided = [_boxes(axis, lanes if n == len(axes) else 1, by_elements) for n, axis in enumerate(axes, 1)]
     number = prod(map(len, divided))
-    left = prod([sum([axis.out * axis.kernel for *_, axis in boxes]) for boxes in divided])
-    if number > 1 and each * (prod(outs(axes)) * volume(axes) - left) < number * LAUNCHED:
+    taken = prod([sum([axis.out * axis.kernel for *_, axis in boxes]) for boxes in divided])
+    if number > 1 and work * (prod(outs(axes)) * volume(axes) - taken) < number * LAUNCHED:
         divided = [[_whole(axis)] for axis in axes]
     return [Region(*zip(*boxes, strict=True)) for boxes in product(*divided)]
 

@@ -15,7 +15,17 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, handmade, host
-from ..codegen.cpu.gemm import TYPES, _masked_load, _masked_store, declared, first_lanes, loads
+from ..codegen.cpu.gemm import (
+    TYPES,
+    _masked_load,
+    _masked_store,
+    _suffix,
+    _vector,
+    declared,
+    first_lanes,
+    loads,
+    splat,
+)
 from ..codegen.cpu.gemm import Form as Registers
 from ..run.contractions import worth_compiling
 from ..run.launches import Launches, Sheet, shared
@@ -38,8 +48,8 @@ _COUNTS = ("images", "planes", "out.h", "out.w")
 
 
 class Form(NamedTuple):
-    """What code is made for: window, stride, dilation and low padding of each of two axes. inside: whether all windows
-    lie inside the input.
+    """What code is made for: window, stride, dilation and low padding of each of two axes. by_channels: whether a
+    register holds windows of neighbouring channels, else of neighbouring columns, which lie side by side.
     """
 
     char: str
@@ -47,7 +57,7 @@ class Form(NamedTuple):
     stride: tuple[int, int]
     dilation: tuple[int, int]
     low: tuple[int, int]
-    inside: bool
+    by_channels: bool
 
 
 def find(x: Array, places: Array, axes: Axes) -> bool:
@@ -60,12 +70,17 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
     if not fits or places.dtype != PLACES:
         return False
     x, places, axes = _flat(x), _flat(places), _two(axes)
-    last = [(axis.out - 1) * axis.stride - axis.low + axis.span for axis in axes]
-    inside = all(axis.low <= 0 and end <= axis.size for axis, end in zip(axes, last, strict=True))
     window, stride, dilation, low = zip(*[(a.kernel, a.stride, a.dilation, a.low) for a in axes], strict=True)
-    code = _finding(Form(x.dtype.char, window, stride, dilation, low, inside))
-    arrays = x, places
-    _made(code, arrays, outs(axes), [*sizes(axes)], places.size * volume(axes) / SPEED).run(*arrays)
+    steps, machine = [[step // one.itemsize for step in one.strides] for one in (x, places)], host()
+    by_channels = steps[0][1] == steps[1][1] == 1
+    if machine is None or not (by_channels or steps[0][3] == steps[1][3] == 1):
+        return False
+    lanes = machine.vector_bytes // x.itemsize
+    code = _finding(Form(x.dtype.char, window, stride, dilation, low, by_channels), lanes)
+    (high, wide), limit = outs(axes), x.shape[1] if by_channels else axes[1].out
+    out = (high, wide) if by_channels else (high, -(-wide // lanes))
+    seconds = places.size * volume(axes) / SPEED / lanes
+    _made(code, (x, places), out, [*sizes(axes), limit], seconds, lanes if by_channels else 1).run(x, places)
     return True
 
 
@@ -115,16 +130,20 @@ def _two(axes: Axes) -> tuple[Axis, Axis]:
     return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
 
 
-def _made(code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float) -> Launches:
-    """Return launches of code over images, or over channels if there is one image. seconds: for one thread."""
+def _made(
+    code: Code, arrays: Sequence[Array], out: Sequence[int], more: Sequence[int], seconds: float, block: int = 1
+) -> Launches:
+    """Return launches of code over images, or over channels if there is one image. seconds: for one thread; block:
+    channels in a register, of which the last word says how many there are.
+    """
     lies = [(x.shape[:2], tuple([stride // x.itemsize for stride in x.strides]), x.itemsize) for x in arrays]
-    return _launches(code, tuple(lies), tuple(out), tuple(more), seconds)
+    return _launches(code, tuple(lies), tuple(out), tuple(more), seconds, block)
 
 
 @lru_cache(256)
-def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds: float) -> Launches:
+def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds: float, block: int) -> Launches:
     """Return launches of code for arrays that lie like this."""
-    counts = lies[0][0]
+    counts = lies[0][0][0], -(-lies[0][0][1] // block)
     along = int(counts[0] == 1)
 
     def make(sheet: Sheet) -> list[Launch]:
@@ -132,8 +151,10 @@ def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds
         for first in range(0, counts[along], step):
             own = list(counts)
             own[along] = min(step, counts[along] - first)
-            places = [Place(at, first * steps[along] * size) for at, (_, steps, size) in enumerate(lies)]
-            calls.append((*places, *own, *out, *[step for _, steps, _ in lies for step in steps], *more))
+            far = first * (block if along else 1)
+            places = [Place(at, far * steps[along] * size) for at, (_, steps, size) in enumerate(lies)]
+            last = (*more[:-1], more[-1] - far) if block > 1 and along else more
+            calls.append((*places, *own, *out, *[step for _, steps, _ in lies for step in steps], *last))
         return [shared(code, calls, sheet.threads)]
 
     return Launches([make], len(lies), seconds)
@@ -143,68 +164,109 @@ def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds
 
 
 @cache
-def _finding(form: Form) -> Code:
-    """Return the code of `find`."""
-    kind, (high, wide) = TYPES[form.char], form.window
-    numbers = [*_COUNTS, *_steps("x", "p"), "size.h", "size.w"]
-    inner = _at("x", "n", "c", None, None) + _at("p", "n", "c", "h", "w")
-    for axis, name, counter in ((0, "r", "h"), (1, "q", "w")):
-        inner.append(f"  %{name}.by = mul i64 %{counter}, {form.stride[axis]}")
-        inner += [
-            f"  %{name}{k} = add i64 %{name}.by, {k * form.dilation[axis] - form.low[axis]}"
-            for k in range(form.window[axis])
-        ]
-    best, place = "", "-1"
+def _finding(form: Form, lanes: int) -> Code:
+    """Return the code of `find`: registers hold neighbouring windows of a row, or of channels that lie side by side."""
+    (high, wide), of = form.window, Registers(form.char, lanes, 1, 1)
+    numbers = [*_COUNTS, *_steps("x", "p"), "size.h", "size.w", "limit"]
+    by, others = ("c", ("n", "first", None, None)) if form.by_channels else ("w", ("n", "c", None, None))
+    where = ("n", "first", "h", "w") if form.by_channels else ("n", "c", "h", "first")
+    inner = [
+        f"  %first = mul i64 %{by}, {lanes}\n  %left = sub i64 %limit, %first",
+        *first_lanes(of, "there", "%left"),
+        *_at("x", *others),
+        *_at("p", *where),
+        f"  %r.by = mul i64 %h, {form.stride[0]}\n  %q.by = mul i64 %{'w' if by == 'c' else 'first'}, {form.stride[1]}",
+    ]
+    for i in range(high):
+        inner += _row_of(form, i)
+    for j in range(wide):
+        inner += _column_of(form, j, lanes)
+    best, place = "", ""
     for k, (i, j) in enumerate(product(range(high), range(wide))):
-        inner += _looked_at(form, k, f"%r{i}", f"%q{j}", kind)
-        if k == 0 and form.inside:
-            best, place = "%v0", "%place0"
-            continue
-        inner += _taken(form, k, best, place, kind)
+        inner += _looked_at(form, k, i, j, of)
+        inner += _taken(form, k, best, place, of)
         best, place = f"%best{k}", f"%found{k}"
-    inner += [f"  %small = trunc i64 {place} to i32", "  store i32 %small, ptr %p.at"]
-    return handmade(_function(("x", "p"), numbers, inner, {"x": kind, "p": "i32"}))
+    ints = Registers("i", lanes, 1, 1)
+    inner.append(_masked_store(ints, place, "%p.at", "%there"))
+    gather = f"declare {_gather(of)}(<{lanes} x ptr>, i32, <{lanes} x i1>, {_vector(of)})"
+    text = _function(("x", "p"), numbers, inner, {"x": TYPES[form.char], "p": "i32"})
+    return handmade("\n".join([*sorted(declared(of) | declared(ints)), gather, text]))
 
 
-def _looked_at(form: Form, k: int, row: str, column: str, kind: str) -> list[str]:
-    """Return the lines that load an element of a window: its value %v, its %place, and whether it is inside, %in."""
-    lines = [
-        f"  %line{k} = mul i64 {row}, %size.w\n  %place{k} = add i64 %line{k}, {column}",
-        f"  %down{k} = mul i64 {row}, %x.row\n  %along{k} = mul i64 {column}, %x.column",
-        f"  %off{k} = add i64 %down{k}, %along{k}",
+def _gather(of: Registers) -> str:
+    return f"{_vector(of)} @llvm.masked.gather.{_suffix(of)}.v{of.lanes}p0"
+
+
+def _row_of(form: Form, i: int) -> list[str]:
+    """Return the lines that make a row of windows: %r, whether it is %in.h, and where it, or the first one, begins."""
+    return [
+        f"  %r{i} = add i64 %r.by, {i * form.dilation[0] - form.low[0]}\n  %in.h{i} = icmp ult i64 %r{i}, %size.h",
+        f"  %r.some{i} = select i1 %in.h{i}, i64 %r{i}, i64 0\n  %down{i} = mul i64 %r.some{i}, %x.row",
+        f"  %line{i} = mul i64 %r{i}, %size.w\n  %line.small{i} = trunc i64 %line{i} to i32",
     ]
-    offset = f"%off{k}"
-    if not form.inside:
-        lines += [
-            f"  %in.h{k} = icmp ult i64 {row}, %size.h\n  %in.w{k} = icmp ult i64 {column}, %size.w",
-            f"  %in{k} = and i1 %in.h{k}, %in.w{k}\n  %safe{k} = select i1 %in{k}, i64 %off{k}, i64 0",
-        ]
-        offset = f"%safe{k}"
-    return [*lines, f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 {offset}", f"  %v{k} = load {kind}, ptr %at{k}"]
 
 
-def _taken(form: Form, k: int, best: str, place: str, kind: str) -> list[str]:
-    """Return the lines that make %best and %found of those before and the element k."""
-    if not best:
-        return [
-            f"  %best{k} = select i1 %in{k}, {kind} %v{k}, {kind} 0.0",
-            f"  %found{k} = select i1 %in{k}, i64 %place{k}, i64 -1",
-        ]
-    lines = [
-        f"  %more{k} = fcmp ult {kind} {best}, %v{k}\n  %number{k} = fcmp ord {kind} {best}, {best}",
-        f"  %better{k} = and i1 %more{k}, %number{k}",
+def _column_of(form: Form, j: int, lanes: int) -> list[str]:
+    """Return the lines that make the columns of an element of all windows of a register: %q, the first of them; %qs,
+    all, as 32 bits; and whether they are %in.w.
+    """
+    ints, step = f"<{lanes} x i32>", 0 if form.by_channels else form.stride[1]
+    counting = ", ".join(f"i32 {lane * step}" for lane in range(lanes))
+    return [
+        f"  %q{j} = add i64 %q.by, {j * form.dilation[1] - form.low[1]}\n  %q.small{j} = trunc i64 %q{j} to i32",
+        *splat(f"q{j}", "i32", ints, lanes, f"q.small{j}"),
+        f"  %qs{j} = add {ints} %q{j}.all, <{counting}>\n  %size.small{j} = trunc i64 %size.w to i32",
+        *splat(f"size{j}", "i32", ints, lanes, f"size.small{j}"),
+        f"  %in.w{j} = icmp ult {ints} %qs{j}, %size{j}.all",
     ]
-    take = f"%better{k}"
-    if not form.inside:
+
+
+def _looked_at(form: Form, k: int, i: int, j: int, of: Registers) -> list[str]:
+    """Return the lines that load an element of the windows of a register: %v, their %place, and whether it is %in."""
+    lanes, vector, kind = of.lanes, _vector(of), TYPES[form.char]
+    mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
+    lines = [
+        f"  %own{k} = and {mask} %there, %in.w{j}",
+        f"  %in{k} = select i1 %in.h{i}, {mask} %own{k}, {mask} zeroinitializer",
+        *splat(f"line{k}", "i32", ints, lanes, f"line.small{i}"),
+        f"  %place{k} = add {ints} %line{k}.all, %qs{j}",
+    ]
+    if form.by_channels:  # a column outside is read as column 0
         lines += [
-            f"  %none{k} = icmp slt i64 {place}, 0\n  %want{k} = or i1 %none{k}, %better{k}",
-            f"  %take{k} = and i1 %in{k}, %want{k}",
+            f"  %any{k} = icmp ult i64 %q{j}, %size.w\n  %some{k} = select i1 %any{k}, i64 %q{j}, i64 0",
+            f"  %along{k} = mul i64 %some{k}, %x.column\n  %off{k} = add i64 %down{i}, %along{k}",
+            f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 %off{k}",
+            _masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}"),
         ]
-        take = f"%take{k}"
+        return lines
+    lines += [f"  %along{k} = mul i64 %q{j}, %x.column\n  %off{k} = add i64 %down{i}, %along{k}"]
+    lines += [f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 %off{k}"]
+    if form.stride[1] == 1:
+        return [*lines, _masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}")]
+    places = ", ".join(f"i64 {lane * form.stride[1]}" for lane in range(lanes))
+    given = f"<{lanes} x ptr> %each{k}, i32 {of.itemsize}, {mask} %in{k}, {vector} zeroinitializer"
     return [
         *lines,
-        f"  %best{k} = select i1 {take}, {kind} %v{k}, {kind} {best}",
-        f"  %found{k} = select i1 {take}, i64 %place{k}, i64 {place}",
+        f"  %each{k} = getelementptr {kind}, ptr %at{k}, <{lanes} x i64> <{places}>",
+        f"  %v{k} = call {_gather(of)}({given})",
+    ]
+
+
+def _taken(form: Form, k: int, best: str, place: str, of: Registers) -> list[str]:
+    """Return the lines that make %best and %found of those before and the element k."""
+    lanes, vector = of.lanes, _vector(of)
+    mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
+    if not best:
+        return [
+            f"  %best{k} = select {mask} %in{k}, {vector} %v{k}, {vector} zeroinitializer",
+            f"  %found{k} = select {mask} %in{k}, {ints} %place{k}, {ints} {_lanes('i32', [-1] * lanes)}",
+        ]
+    return [
+        f"  %more{k} = fcmp ult {vector} {best}, %v{k}\n  %number{k} = fcmp ord {vector} {best}, {best}",
+        f"  %better{k} = and {mask} %more{k}, %number{k}\n  %none{k} = icmp slt {ints} {place}, zeroinitializer",
+        f"  %want{k} = or {mask} %none{k}, %better{k}\n  %take{k} = and {mask} %in{k}, %want{k}",
+        f"  %best{k} = select {mask} %take{k}, {vector} %v{k}, {vector} {best}",
+        f"  %found{k} = select {mask} %take{k}, {ints} %place{k}, {ints} {place}",
     ]
 
 

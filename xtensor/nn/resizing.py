@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..autograd.rules import xt
+from ..autograd.tape import differentiable
 from ..base.errors import check_choice, expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
@@ -37,13 +38,13 @@ KEYS = -0.75
 # ---- interpolation
 
 
-class Taps(NamedTuple):
-    """The input elements that make up the elements along one axis: their places, and their weights, both of shape
-    (taps, length); None for weights of 1.
+class Taps:
+    """The input elements that make up the elements along one axis: their places, their weights, None for weights of 1,
+    and which of them there are, None for all of them; each of shape (taps, length). given: the length of the input.
     """
 
-    places: np.ndarray[Any, np.dtype[np.int64]]
-    weights: np.ndarray[Any, np.dtype[np.float64]] | None
+    def __init__(self, given: int, places: Any, weights: Any = None, there: Any = None) -> None:
+        self.given, self.places, self.weights, self.there = given, places, weights, there
 
 
 def interpolate(
@@ -122,7 +123,7 @@ def _taps(mode: str, length: int, wanted: int, scale: float | None, align_corner
             places = (2 * number + int(2 * half)) * length // (2 * wanted)
         else:
             places = np.floor((number + half) / scale).astype(np.int64)
-        return Taps(np.minimum(places, length - 1)[None], None)
+        return Taps(length, np.minimum(places, length - 1)[None])
     if align_corners:
         at = number * ((length - 1) / (wanted - 1)) if wanted > 1 else np.zeros(1)
     else:
@@ -136,7 +137,7 @@ def _taps(mode: str, length: int, wanted: int, scale: float | None, align_corner
     weights = 1 - far if mode in LINEAR else _cubic(far)
     places = np.clip(np.add.outer(steps, first), 0, length - 1)
     used = weights.any(axis=1)
-    return Taps(places[used], None if (weights[used] == 1).all() else weights[used])
+    return Taps(length, places[used], None if (weights[used] == 1).all() else weights[used])
 
 
 def _cubic(far: Any) -> Any:
@@ -145,6 +146,29 @@ def _cubic(far: Any) -> Any:
     return np.where(far <= 1, near, ((KEYS * far - 5 * KEYS) * far + 8 * KEYS) * far - 4 * KEYS)
 
 
+@lru_cache(256)
+def _turned(taps: Taps) -> Taps:
+    """Return the taps of the adjoint: for each element of the input, the elements that it is a part of."""
+    wanted = taps.places.shape[1]
+    there = np.ones(taps.places.shape, bool) if taps.there is None else taps.there
+    into, numbers = taps.places[there], np.broadcast_to(np.arange(wanted), taps.places.shape)[there]
+    order = np.argsort(into, kind="stable")
+    counts = np.bincount(into, minlength=taps.given)
+    own = np.arange(counts.max(initial=0))[:, None] < counts
+    places = np.zeros(own.shape, np.int64)
+    places.T[own.T] = numbers[order]
+    weights = None
+    if taps.weights is not None:
+        weights = np.zeros(own.shape)
+        weights.T[own.T] = taps.weights[there][order]
+    return Taps(wanted, places, weights, None if own.all() else own)
+
+
+def _back_along(g: Tensor, axis: int, taps: Taps) -> Tensor:
+    return _along(g, axis, _turned(taps))
+
+
+@differentiable(x=_back_along)
 def _along(x: Tensor, axis: int, taps: Taps) -> Tensor:
     """Return what elements along an axis are made of, added up."""
     if taps.weights is None and np.array_equal(taps.places[0], np.arange(x.shape[axis])):
@@ -155,6 +179,9 @@ def _along(x: Tensor, axis: int, taps: Taps) -> Tensor:
         if taps.weights is not None:
             shares = taps.weights[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
             part = part * asarray_host(shares, "interpolate", "weights", x.dtype, x.device)
+        if taps.there is not None:
+            there = taps.there[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
+            part = xt.where(asarray_host(there, "interpolate", "there", None, x.device), part, 0)
         total = part if total is None else total + part
     found: Tensor = total
     return found

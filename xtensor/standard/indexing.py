@@ -412,6 +412,8 @@ def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     fixed = [None if isinstance(item, Tensor) else _native_key(g, item) for item in key]
 
     def place(xp: Any, native: Native, *indices: Native) -> Native:
+        if len(places) == 1 and indices[0].dtype.kind in "iu" and fixed.count(slice(None)) == len(fixed) - 1:
+            return _added(native, indices[0], places[0], like.shape[places[0]], backend)
         total, given = backend.zeros(like.shape, like.dtype), iter(indices)
         backend.add_at(total, tuple([next(given) if at in places else item for at, item in enumerate(fixed)]), native)
         return total

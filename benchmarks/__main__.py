@@ -26,6 +26,7 @@ BENCHMARKS = (
     "accuracy",
     "gradients",
     "convolution",
+    "layers",
     "nn",
     "programs",
     "steps",

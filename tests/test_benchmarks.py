@@ -205,6 +205,13 @@ def test_latency_prints_its_tables() -> None:
     assert "cache_info" in done.stdout
 
 
+def test_layers_of_networks_have_a_line_each() -> None:
+    """In both layouts, forward and backward."""
+    done = run("layers", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "\nEfficientNet 24 -> 144 " in done.stdout
+
+
 def test_memory_prints_a_line_for_each_library() -> None:
     """Where the system tells its peaks."""
     done = run("memory", "--quick")

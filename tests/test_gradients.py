@@ -373,3 +373,26 @@ def test_writes(write: Callable[[Any], None], lazy: str) -> None:
 
     with xt.options(lazy=lazy):
         check_grads(f, (MATRIX,))
+
+
+KEYS: dict[str, Any] = {
+    "rows": np.asarray([0, 3, 3, 1]),
+    "columns": (slice(None), np.asarray([4, 0, 4])),
+    "last": (slice(None), slice(None), np.asarray([[0, 5], [5, 1]])),
+    "from the end": (slice(None), np.asarray([-1, 0, -1])),
+    "of a part": (slice(1, 3), np.asarray([2, 2])),
+    "after an ellipsis": (..., np.asarray([2, 0, 2])),
+    "two": (np.asarray([0, 3, 3]), np.asarray([1, 2, 2])),
+    "a mask": (slice(None), np.asarray([True, False, True, True, False])),
+    "none": (slice(None), np.asarray([], int)),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_gradients_of_index_arrays_are_added_where_they_came_from(name: str) -> None:
+    key, x = KEYS[name], np.random.default_rng(0).normal(size=(4, 5, 6))
+    y, pullback = xt.vjp(lambda x: x[key], xt.asarray(x))
+    g = np.random.default_rng(1).normal(size=y.shape)
+    expected = np.zeros_like(x)
+    np.add.at(expected, key, g)
+    np.testing.assert_allclose(pullback(xt.asarray(g))[0].numpy(), expected, rtol=1e-14)

@@ -110,14 +110,14 @@ def product_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, of
 
 
 def are_many(w: Array, y: Array) -> bool:
-    """Return whether there are so many weights, for so few positions, that products compute their gradient faster than
-    strips do, which add to all of them strip by strip.
+    """Return whether there are so many weights that products compute their gradient faster than strips do, which add to
+    all of them strip by strip; fewer are many where windows are single elements at few positions.
     """
-    machine, positions = host(), len(y) * prod(y.shape[3:])
+    machine, single, positions = host(), prod(w.shape[3:]) == 1, len(y) * prod(y.shape[3:])
     if machine is None:
         return False
     most = WEIGHT_BYTES[machine.vector_bytes == 64][y.strides[2] == y.itemsize]
-    return bool(w[0].nbytes > (min(most, FEW_WEIGHT_BYTES) if positions < FEW_POSITIONS else most))
+    return bool(w[0].nbytes > (min(most, FEW_WEIGHT_BYTES) if single and positions < FEW_POSITIONS else most))
 
 
 def _in_rows(a: Array) -> bool:

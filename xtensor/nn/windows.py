@@ -93,8 +93,9 @@ Box = tuple[slice, slice, slice, Axis]
 DIVIDED = 16
 
 # What a region costs besides its multiplications: along each axis as much as so many more outputs, and in all as so
-# many more multiplications. An axis is divided where that leaves at most this part of the time.
-MARGIN, LAUNCHED, WORTH_DIVIDING = 2, 1 << 18, 0.97
+# many more multiplications. An axis is divided where that leaves at most this part of the time, by outputs and by
+# elements: each of these copies its input again.
+MARGIN, LAUNCHED, WORTH_DIVIDING = 2, 1 << 18, (0.97, 0.85)
 
 
 class Region(NamedTuple):
@@ -143,7 +144,7 @@ def _boxes(axis: Axis, lanes: int, by_elements: bool) -> list[Box]:
     if len(found) < len(parts):  # an output, or an element, with nothing inside
         return [_whole(axis)]
     taken = sum([_taken(own, lanes) for *_, own in found])
-    return found if taken <= WORTH_DIVIDING * _taken(axis, lanes) else [_whole(axis)]
+    return found if taken <= WORTH_DIVIDING[by_elements] * _taken(axis, lanes) else [_whole(axis)]
 
 
 def _elements(inside: Sequence[slice], output: int) -> range:

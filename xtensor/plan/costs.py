@@ -414,8 +414,8 @@ ROOM_BYTES = 1 << 18
 # 1x1 from 64 channels to 256 .7 and 1.1, 7x7 of 3 channels .75 and 1.1.)
 WEIGHT_BYTES = {False: (1 << 15, 1 << 19), True: (5 << 17, 5 << 17)}
 
-# That number for fewer positions than this. (1x1 from 672 channels to 112 on 1568 positions .7 of the time, 5x5 of 16
-# channels to 120 on 64 positions .3.)
+# That number for windows of single elements at fewer positions than this. (From 672 channels to 112 on 1568 positions
+# .7 of the time, from 400 to 120 on 64 positions .3.)
 FEW_WEIGHT_BYTES, FEW_POSITIONS = 1 << 17, 2560
 
 # Positions of a strip of single elements from which on packing the weights pays.

@@ -144,9 +144,9 @@ def sweep_of(
 
 
 def _is_whole(y: Array) -> bool:
-    """Return whether an array fills a part of memory, in any order."""
+    """Return whether an array fills a part of memory from its first element on, with its axes in any order."""
     low, high = byte_bounds(y)
-    return high - low == y.nbytes and 0 not in y.strides
+    return high - low == y.nbytes and min(y.strides) > 0
 
 
 def _zeros(size: int, rows: int, dtype: DType, sheet: Sheet) -> list[Launch]:

@@ -34,6 +34,7 @@ BENCHMARKS = (
 )
 USUAL = ("overhead", "engine")
 USUAL_ON_CUDA = ("gpu",)
+USUAL_WORDS = f"{' and '.join(USUAL)} if none is given"
 
 
 def main() -> None:
@@ -41,7 +42,7 @@ def main() -> None:
     parser = make_parser()
     options = vars(parser.parse_args())
     on_cuda = options["device"] != "cpu"
-    names = options.pop("names") or (USUAL_ON_CUDA if on_cuda else USUAL)
+    names = [whole_name(name) for name in options.pop("names")] or (USUAL_ON_CUDA if on_cuda else USUAL)
     for name in names:
         if name not in BENCHMARKS:
             parser.error(f"no benchmark {name!r}: there is {', '.join(BENCHMARKS)}")
@@ -54,11 +55,17 @@ def main() -> None:
         benchmark(**{option: options[option] for option in signature(benchmark).parameters if option in options})
 
 
+def whole_name(name: str) -> str:
+    """Return the benchmark whose name begins so, if there is a single one; else the name as it is."""
+    found = [one for one in BENCHMARKS if one.startswith(name)]
+    return found[0] if len(found) == 1 else name
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser; but for the first two, options belong to one benchmark."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Side-by-side benchmarks.")
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; {' and '.join(USUAL)} if none is given")
+    add("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}, or how it begins; {USUAL_WORDS}")
     add("--quick", action="store_true", help="a few repeats only: whether it runs, not how fast")
     add("--wide", action="store_true", help="calls: many more, of all chapters, instead of the usual tables")
     engine = parser.add_argument_group("engine")

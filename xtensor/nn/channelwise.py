@@ -198,19 +198,15 @@ def _thin(x: Array, w: Array, y: Array, axes: Axes, back: bool) -> Thin | None:
         return None
     if y.dtype.char not in "fd" or axes[-1].kernel * channels > LONGEST or not volume(axes):
         return None
-    near = all(
-        a.strides[1] == count * item and (count == 1 or a.strides[2] == item)
-        for a, count in ((x, channels), (y, outputs))
-    )
+    both = (x, channels), (y, outputs)
+    near = all(a.strides[1] == count * item and (count == 1 or a.strides[2] == item) for a, count in both)
     if not near or not readable(x, y.dtype) or not readable(y, y.dtype):
         return None
     lanes = machine.vector_bytes // item
     if max(outputs, channels) > lanes:
         return None
-    found, fetches = (
-        _form(y.dtype.char, lanes, (channels, outputs), axes[-1], back),
-        x.nbytes + y.nbytes > CHANNELS_FETCHED,
-    )
+    found = _form(y.dtype.char, lanes, (channels, outputs), axes[-1], back)
+    fetches = x.nbytes + y.nbytes > CHANNELS_FETCHED
     return found and found._replace(whole=prod(y.shape[1:3]) % lanes == 0, fetches=fetches)
 
 

@@ -9,7 +9,9 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
+from ..base.layout import c_strides
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..run.launches import Sheet, View, behind
 from ..run.native import Launch, Place, Word
@@ -19,8 +21,8 @@ from .windows import Axes, Axis, outs, volume
 
 
 class Disjoint(NamedTuple):
-    """An array (images, groups, channels, *lengths) under windows. packed: an unset array (images, groups, elements of
-    the window of each channel, *outputs) that lies as the copy does.
+    """An array (images, groups, channels, *lengths) under windows. packed: stands for the copy (images, groups,
+    elements of the window of each channel, *outputs), and lies as it does; it is never read or written.
     """
 
     whole: View
@@ -72,7 +74,8 @@ def disjoint(a: Array, axes: Axes, operand: int) -> Disjoint | None:
     apart = all(axis.dilation == 1 and axis.kernel <= axis.stride for axis in axes if axis.out > 1 or axis.kernel > 1)
     if not apart or not a.size or not prod(outs(axes)) or a.strides[-1] != a.itemsize or a.strides[2] == a.itemsize:
         return None
-    packed = np.empty((*a.shape[:2], a.shape[2] * volume(axes), *outs(axes)), a.dtype)
+    shape = (*a.shape[:2], a.shape[2] * volume(axes), *outs(axes))
+    packed = as_strided(np.zeros(1, a.dtype), shape, c_strides(shape, a.itemsize))  # without memory of that size
     return Disjoint(View(a, operand, a), axes, packed)
 
 

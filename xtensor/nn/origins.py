@@ -1,6 +1,6 @@
 """The positions of the largest elements of windows, and adding gradients there, as LLVM code for one or two axes.
 
-Loops go from window to window: small images have too few windows side by side to fill registers.
+Places are found for a register of neighbouring windows at a time, or of channels; elements are added one by one.
 """
 
 from __future__ import annotations

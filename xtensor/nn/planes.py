@@ -30,9 +30,9 @@ from .windows import Axes, Axis, phases, volume
 # 0.2 ms on one thread); how many times as long all other ways take.
 LARGEST, LARGEST_SUMS, SPEED, SLOWER = 64, 25, 1.5e10, 32
 
-# How many times the rows of outputs the rows of the window and they may be: a row of the input is multiplied with as
-# many rows of sums as a window has, also with those of outputs that do not exist. (With windows of 64 rows for one row
-# of outputs strips take .013 of the time; with 7 rows for 7, 3.4 times as long.)
+# The most rows that outputs and a window may have together, for each row of outputs: a row of the input is multiplied
+# for as many rows of sums as a window has, also for those of outputs that do not exist. (With windows of 64 rows for
+# one row of outputs strips take .013 of the time; with 7 rows for 7, 3.4 times as long.)
 TALLEST = 2.5
 
 # Rows from the one that is read to the one that is prefetched: masked loads wait for what is not in the cache.

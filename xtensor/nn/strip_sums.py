@@ -17,7 +17,16 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.strip_rows import Strip
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
-from ..plan.costs import NEAR_BYTES, OUTPUT_REGISTERS, PRODUCT_SECONDS, REGISTERS_THERE, TERMS, WAITING
+from ..plan.costs import (
+    COPIED_AGAIN,
+    LANE_POSITIONS,
+    NEAR_BYTES,
+    OUTPUT_REGISTERS,
+    PRODUCT_SECONDS,
+    REGISTERS_THERE,
+    TERMS,
+    WAITING,
+)
 from ..run.launches import Launches, Sheet, W, X
 from ..run.native import SCRATCH, Launch, Place
 from .contraction import LANES, Array, pays, rounded, summing_dtype, zeros
@@ -28,12 +37,6 @@ from .windows import Axes, Region, outs, regions, volume
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
 # behind them, and would take these from the other core. (Weights of 3x3 from 3 channels to 32: .82 to .87 of the time.)
 APART = 1 << 16
-
-# The fewest positions of a lane: to set its sums to zero and add them up takes as much time as some 150 positions.
-LANE_POSITIONS = 1536
-
-# The time of copying a strip's input once more, as a part of that of computing the gradient from it.
-COPIED_AGAIN = 0.03
 
 
 def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
@@ -46,11 +49,11 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     work = y.size * prod(w.shape[2:])
     if not pays(y, work, often) or w.dtype != y.dtype or not x.size:
         return None
-    thin, room = disjoint(x, axes, X) if are_single(axes) else None, budget
-    if thin is not None and thin.packed.nbytes <= budget // 2:
-        x, axes, room = thin.packed, thin.axes, budget - thin.packed.nbytes
+    apart, room = disjoint(x, axes, X) if are_single(axes) else None, budget
+    if apart is not None and apart.packed.nbytes <= budget // 2:
+        x, axes, room = apart.packed, apart.axes, budget - apart.packed.nbytes
     else:
-        thin = None
+        apart = None
     lies = lie_of(x, w, y, axes)
     if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
@@ -58,12 +61,12 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         return None
     positions, each = len(y) * prod(outs(axes)), y.size // prod(outs(axes)) * w.shape[2]
     lanes = min(len(y), LANES, max(positions // LANE_POSITIONS, 1)) if len(w) < LANES else 1
-    bases = Bases(x, w, y, None, X if thin is None else SCRATCH)
+    bases = Bases(x, w, y, None, X if apart is None else SCRATCH)
     parts = [_summed(bases, one, lies) for one in regions(axes, each, by_elements=True)]
     scratch = max([one.sweep.room_bytes + rounded(one.beside * y.itemsize) + APART for one in parts])
     most = (room - lanes * w.nbytes) // scratch
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    return StripSums(parts, thin, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
+    return StripSums(parts, apart, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
 
 
 class Summed(NamedTuple):
@@ -118,14 +121,14 @@ def _summed(bases: Bases, region: Region, lies: Lies) -> Summed:
 
 class StripSums:
     """The gradient of weights of a shape, in lanes of `images` images. parts: of elements of the window, all together.
-    thin: how the positions that the parts read are copied first, None where they read the input. seconds: an estimate
+    apart: how the positions that the parts read are copied first, None where they read the input. seconds: an estimate
     for one thread; most: threads that scratch memory suffices for.
     """
 
     def __init__(
-        self, parts: list[Summed], thin: Disjoint | None, shape: Shape, images: int, seconds: float, most: int
+        self, parts: list[Summed], apart: Disjoint | None, shape: Shape, images: int, seconds: float, most: int
     ) -> None:
-        self._thin, self._of_w, self._images, sweep = thin, shape, images, parts[0].sweep
+        self._apart, self._of_w, self._images, sweep = apart, shape, images, parts[0].sweep
         self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
         self._launches = Launches([partial(self._made, one) for one in parts], 3, seconds, most)
 
@@ -141,9 +144,9 @@ class StripSums:
     def _made(self, one: Summed, sheet: Sheet) -> list[Launch]:
         """Return the launch that adds a part's products to the totals of all lanes."""
         sweep, (_, groups, depth, outputs), found = one.sweep, self._shape, list[Launch]()
-        if self._thin is not None:
-            packed = self._thin.packed
-            found.append(self._thin.copied(sheet.take(packed.size, packed.dtype), sheet))
+        if self._apart is not None:
+            packed = self._apart.packed
+            found.append(self._apart.copied(sheet.take(packed.size, packed.dtype), sheet))
         some = -(-groups // sheet.threads) if groups >= LANES else groups
         own = [*product(cut(sweep.y.shape[0], self._images), cut(groups, some))]
         whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])

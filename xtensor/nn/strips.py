@@ -23,6 +23,7 @@ from ..codegen.cpu.strip_rows import STRIP_WORDS, Strip
 from ..codegen.cpu.strips import outputs_first_kernel, outputs_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..plan.costs import (
+    COPIED_OUTPUTS,
     FARTHEST,
     FEW,
     GROUPED,
@@ -43,9 +44,6 @@ from ..run.native import Launch, Place, Word
 from .contraction import Array, even, readable, rounded
 from .panels import matrix, offsets, panels
 from .windows import Axes, Axis, Places, Region, outs, regions
-
-# Copying a strip's input takes as much time as computing so many outputs.
-COPIED_OUTPUTS = 1.0
 
 # The run of all elements of a window.
 WHOLE = np.zeros(1, np.int64)

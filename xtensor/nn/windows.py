@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..base.errors import expected, one_of
 from ..base.layout import Pairs, Shape, as_index, c_strides
+from ..plan.costs import REGION_OUTPUTS, REGION_WORK, REGIONS_LARGEST, REGIONS_PAY
 
 FIRST = ("NCW", "NCHW", "NCDHW")
 LAST = ("NWC", "NHWC", "NDHWC")
@@ -88,14 +89,8 @@ def phases_back(w: Any, x: Any, axes: Axes) -> list[tuple[Any, Any, Axes]]:
 
 # ---- regions
 
-# One axis of a region; an axis with larger windows than this is not divided.
+# One axis of a region: its outputs, elements and positions, and the axis that they are.
 Box = tuple[slice, slice, slice, Axis]
-DIVIDED = 16
-
-# What a region costs besides its multiplications: along each axis as much as so many more outputs, and in all as so
-# many more multiplications. An axis is divided where that leaves at most this part of the time, by outputs and by
-# elements: each of these copies its input again.
-MARGIN, LAUNCHED, WORTH_DIVIDING = 2, 1 << 18, (0.97, 0.85)
 
 
 class Region(NamedTuple):
@@ -120,7 +115,7 @@ def regions(axes: Axes, work: int, lanes: int = 1, *, by_elements: bool = False)
     divided = [_boxes(axis, lanes if n == len(axes) else 1, by_elements) for n, axis in enumerate(axes, 1)]
     number = prod(map(len, divided))
     taken = prod([sum([axis.out * axis.kernel for *_, axis in boxes]) for boxes in divided])
-    if number > 1 and work * (prod(outs(axes)) * volume(axes) - taken) < number * LAUNCHED:
+    if number > 1 and work * (prod(outs(axes)) * volume(axes) - taken) < number * REGION_WORK:
         divided = [[_whole(axis)] for axis in axes]
     return [Region(*zip(*boxes, strict=True)) for boxes in product(*divided)]
 
@@ -132,7 +127,7 @@ def _whole(axis: Axis) -> Box:
 @lru_cache(1024)
 def _boxes(axis: Axis, lanes: int, by_elements: bool) -> list[Box]:
     """Return the parts of one axis, a single one where dividing it does not pay."""
-    if axis.kernel > DIVIDED:
+    if axis.kernel > REGIONS_LARGEST:
         return [_whole(axis)]
     inside = [axis.inside(k)[0] for k in range(axis.kernel)]
     if by_elements:
@@ -144,7 +139,7 @@ def _boxes(axis: Axis, lanes: int, by_elements: bool) -> list[Box]:
     if len(found) < len(parts):  # an output, or an element, with nothing inside
         return [_whole(axis)]
     taken = sum([_taken(own, lanes) for *_, own in found])
-    return found if taken <= WORTH_DIVIDING[by_elements] * _taken(axis, lanes) else [_whole(axis)]
+    return found if taken <= REGIONS_PAY[by_elements] * _taken(axis, lanes) else [_whole(axis)]
 
 
 def _elements(inside: Sequence[slice], output: int) -> range:
@@ -163,7 +158,7 @@ def _box(axis: Axis, outputs: slice, elements: range) -> Box:
 
 def _taken(axis: Axis, lanes: int) -> int:
     """Return an estimate of the time that outputs along an axis take, in multiplications."""
-    return (-(-axis.out // lanes) * lanes + MARGIN) * axis.kernel
+    return (-(-axis.out // lanes) * lanes + REGION_OUTPUTS) * axis.kernel
 
 
 # ---- arguments

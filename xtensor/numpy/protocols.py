@@ -28,8 +28,8 @@ from .views import sliding_window_view
 # The types of operands beside tensors that do not answer calls themselves.
 _PLAIN = (Tensor, numpy.ndarray, numpy.generic)
 
-# Our functions for NumPy's universal functions, once they were called, functions with which SciPy takes what a user's
-# function returned, and types of operands that need no checks.
+# Our functions for NumPy's universal functions, once they were called, functions with which scipy.optimize takes what a
+# user's function returned, and types of operands that need no checks.
 _ours: dict[Any, Any] = {}
 _LIFTS = frozenset((numpy.atleast_1d, numpy.atleast_2d, numpy.atleast_3d))
 _QUIET = frozenset((Tensor, numpy.ndarray, *SCALARS, *NUMBERS))
@@ -95,7 +95,7 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
     """Answer a call of one of NumPy's functions with a tensor among its arguments."""
     if not all(issubclass(one, _PLAIN) for one in types):
         return NotImplemented
-    if _converts((given.get("out"),)) or (function in _LIFTS and _is_called_by_scipy()):
+    if _converts((given.get("out"),)) or (function in _LIFTS and _is_called_by_optimizer()):
         return function(*map(as_natives, args), **{key: as_natives(x) for key, x in given.items()})
     path = ".".join([*function.__module__.split(".")[1:], function.__name__])
     ours = found_in(xt.numpy, path) if found_in(numpy, path) is function else None
@@ -106,13 +106,12 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
     return ours(*args, **given)
 
 
-def _is_called_by_scipy() -> bool:
-    """Return whether SciPy calls one of NumPy's functions with a tensor: with what a user's function returned, such as
-    the gradient for a minimizer, whose compiled code takes arrays. (Its functions that take tensors as operands call
-    those of the namespace.)
+def _is_called_by_optimizer() -> bool:
+    """Return whether scipy.optimize calls one of NumPy's functions: with a tensor that a user's function returned, such
+    as a gradient, which its compiled code takes as an array.
     """
     frame = sys._getframe(3)  # of whoever called NumPy's function, behind this one, `function` and the tensor's method
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "scipy"
+    return str(frame.f_globals.get("__name__", "")).startswith("scipy.optimize.")
 
 
 def _converts(outs: Any) -> bool:

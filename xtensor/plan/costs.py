@@ -406,6 +406,17 @@ WAITING = 10
 # The most elements from one column of y to the next.
 FARTHEST = 8
 
+# What a region of a convolution, whose windows have the same elements inside the input, costs besides its
+# multiplications: along each axis as much as so many more outputs, and in all as so many more multiplications. An axis
+# is divided, for windows of at most so many elements, where that leaves at most this part of the time: by outputs, and
+# by elements, each of which copies its input again.
+REGION_OUTPUTS, REGION_WORK, REGIONS_LARGEST, REGIONS_PAY = 2, 1 << 18, 16, (0.97, 0.85)
+
+# Copying a strip's input takes as much time as computing so many outputs, and this part of that of a gradient of
+# weights. The fewest positions of one of the lanes in which that is summed up: to set a lane to zero and add it to
+# others takes as much time as some 150 positions.
+COPIED_OUTPUTS, COPIED_AGAIN, LANE_POSITIONS = 1.0, 0.03, 1536
+
 # Bytes of the rows under a strip that stay in the second-level cache with all else.
 ROOM_BYTES = 1 << 18
 

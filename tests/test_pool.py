@@ -284,3 +284,21 @@ def test_pooling_with_tables_is_captured(pooled: Any) -> None:
         x = xt.asarray(np.random.default_rng(seed).random((2, 3, 160, 160)))
         np.testing.assert_allclose(fused(x).numpy(), pooled(x).numpy(), rtol=1e-14)
     assert fused.why(x) == ""
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("kernel", [(4, 5), (10, 4), (40, 60), (20, 1)])
+def test_averages_of_large_parts(kernel: tuple[int, int], last: bool) -> None:
+    """Averages of parts that axes are cut into, and their gradients, of arrays large enough for generated code."""
+    rng = np.random.default_rng(kernel)
+    x = rng.normal(size=(3, 40, 60, 18) if last else (3, 18, 40, 60))
+    first, layout = (1, "NHWC") if last else (2, None)
+    parts = [one for kernel, length in zip(kernel, (40, 60), strict=True) for one in (length // kernel, kernel)]
+    split = x.reshape(*x.shape[:first], *parts, *x.shape[first + 2 :])
+    expected = split.mean(axis=(first + 1, first + 3))
+    y, pullback = xt.vjp(lambda x: nn.avg_pool(x, kernel, layout=layout), xt.asarray(x))
+    np.testing.assert_allclose(y.numpy(), expected, rtol=0, atol=1e-14)
+    g = rng.normal(size=expected.shape)
+    spread = np.expand_dims(g, (first + 1, first + 3)) / np.prod(kernel)
+    given = np.broadcast_to(spread, split.shape).reshape(x.shape)
+    np.testing.assert_allclose(pullback(xt.asarray(g))[0].numpy(), given, rtol=0, atol=1e-14)

@@ -28,6 +28,7 @@ from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
 from .sweeps import Runs, known, lying, remembered
+from .taps import Along, Taps, are_quick, summed, turned
 from .windows import (
     Axes,
     Axis,
@@ -62,8 +63,8 @@ SCRATCH = 64_000_000
 # Elements of a window up to which windows are combined as views.
 FEW_ELEMENTS = 9
 
-# The length of windows from which sums of parts of rows are reductions along these.
-LONG_SUMS = 5
+# The length of windows from which sums of parts of rows are reductions along these, and up to which sums of taps.
+LONG_SUMS, LONG_TAPS = 5, 32
 
 # So many elements are placed at a time, to which indices of eight bytes are made; and on other devices than the CPU.
 FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
@@ -388,8 +389,10 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     together, where channels lie side by side and windows are small and lie within x; the kernels of planes go along
     rows of places.
     """
-    along = plan.axes[-1].out == 1 if largest else plan.axes[-1].kernel >= LONG_SUMS
-    if along and x.device == "cpu" and _are_parts(plan.axes):
+    parts = x.device == "cpu" and _are_parts(plan.axes)
+    if parts and not largest and plan.axes[-1].kernel <= LONG_TAPS and are_quick(x, along := _taps_of(plan)):
+        return summed(x, along, plan.function)
+    if parts and (plan.axes[-1].out == 1 if largest else plan.axes[-1].kernel >= LONG_SUMS):
         shape, axes = _split(x.shape, plan)
         split = xt.reshape(x, shape)
         return xt.max(split, axis=axes) if largest else xt.sum(split, axis=axes, dtype=x.dtype)
@@ -399,6 +402,18 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
         views = [x[_places(plan, element)] for element in product(*map(range, kernels(plan.axes)))]
         return reduce(both, views[1:], views[0])
     return natively(plan.function, (x,), _Combined(_combined_in, plan, largest))
+
+
+def _taps_of(plan: Plan) -> Along:
+    """Return the elements of windows that are parts, as taps along each axis."""
+    first = 1 if plan.last else 2
+    return tuple([(first + n, _parts_of(axis.out, axis.kernel)) for n, axis in enumerate(plan.axes)])
+
+
+@lru_cache(256)
+def _parts_of(count: int, length: int) -> Taps:
+    """Return the taps of sums of so many parts of a length."""
+    return Taps(count * length, np.arange(count * length).reshape(count, length).T)
 
 
 def _are_parts(axes: Axes) -> bool:
@@ -459,6 +474,9 @@ class _Combined(partial[Any]):
 def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
     if g.device == "cpu" and _are_parts(plan.axes):
+        along = tuple([(axis, turned(taps)) for axis, taps in _taps_of(plan)])
+        if are_quick(g, along):
+            return summed(g, along, plan.function)
         shape, axes = _split(g.shape, plan)
         whole = batched(g.shape[0], g.shape[-1 if plan.last else 1], sizes(plan.axes), plan.last)
         return xt.reshape(xt.broadcast_to(xt.expand_dims(g, axis=axes), shape), whole)

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..autograd.rules import xt
-from ..autograd.tape import differentiable
 from ..base.errors import check_choice, expected
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from .activations import hardtanh
 from .checks import along, count_of, floating
 from .pool import adaptive_avg_pool, all_spatial
+from .taps import Taps, summed
 from .windows import each
 
 __all__ = ["affine_grid", "grid_sample", "interpolate", "pixel_shuffle", "pixel_unshuffle"]
@@ -36,15 +36,6 @@ KEYS = -0.75
 
 
 # ---- interpolation
-
-
-class Taps:
-    """The input elements that make up the elements along one axis: their places, their weights, None for weights of 1,
-    and which of them there are, None for all of them; each of shape (taps, length). given: the length of the input.
-    """
-
-    def __init__(self, given: int, places: Any, weights: Any = None, there: Any = None) -> None:
-        self.given, self.places, self.weights, self.there = given, places, weights, there
 
 
 def interpolate(
@@ -76,9 +67,11 @@ def interpolate(
         return adaptive_avg_pool(x, lengths, layout=layout)
     if not mode.startswith("nearest"):
         x = floating(x, "interpolate")
-    for axis, length, scale in zip(axes, lengths, scales, strict=True):
-        x = _along(x, axis, _taps(mode, x.shape[axis], length, scale, bool(align_corners)))
-    return x
+    taps = [
+        _taps(mode, x.shape[axis], length, scale, bool(align_corners))
+        for axis, length, scale in zip(axes, lengths, scales, strict=True)
+    ]
+    return summed(x, tuple(zip(axes, taps, strict=True)), "interpolate")
 
 
 def _check_mode(mode: str, rank: int, align_corners: bool) -> None:
@@ -144,47 +137,6 @@ def _cubic(far: Any) -> Any:
     """Return the cubic kernel at distances up to 2."""
     near = ((KEYS + 2) * far - (KEYS + 3)) * far * far + 1
     return np.where(far <= 1, near, ((KEYS * far - 5 * KEYS) * far + 8 * KEYS) * far - 4 * KEYS)
-
-
-@lru_cache(256)
-def _turned(taps: Taps) -> Taps:
-    """Return the taps of the adjoint: for each element of the input, the elements that it is a part of."""
-    wanted = taps.places.shape[1]
-    there = np.ones(taps.places.shape, bool) if taps.there is None else taps.there
-    into, numbers = taps.places[there], np.broadcast_to(np.arange(wanted), taps.places.shape)[there]
-    order = np.argsort(into, kind="stable")
-    counts = np.bincount(into, minlength=taps.given)
-    own = np.arange(counts.max(initial=0))[:, None] < counts
-    places = np.zeros(own.shape, np.int64)
-    places.T[own.T] = numbers[order]
-    weights = None
-    if taps.weights is not None:
-        weights = np.zeros(own.shape)
-        weights.T[own.T] = taps.weights[there][order]
-    return Taps(wanted, places, weights, None if own.all() else own)
-
-
-def _back_along(g: Tensor, axis: int, taps: Taps) -> Tensor:
-    return _along(g, axis, _turned(taps))
-
-
-@differentiable(x=_back_along)
-def _along(x: Tensor, axis: int, taps: Taps) -> Tensor:
-    """Return what elements along an axis are made of, added up."""
-    if taps.weights is None and np.array_equal(taps.places[0], np.arange(x.shape[axis])):
-        return x
-    total: Any = None
-    for number, places in enumerate(taps.places):
-        part = xt.take(x, asarray_host(places, "interpolate", "places", device=x.device), axis=axis)
-        if taps.weights is not None:
-            shares = taps.weights[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
-            part = part * asarray_host(shares, "interpolate", "weights", x.dtype, x.device)
-        if taps.there is not None:
-            there = taps.there[number].reshape(-1, *[1] * (x.ndim - 1 - axis))
-            part = xt.where(asarray_host(there, "interpolate", "there", None, x.device), part, 0)
-        total = part if total is None else total + part
-    found: Tensor = total
-    return found
 
 
 # ---- channels that become places

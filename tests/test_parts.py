@@ -170,3 +170,66 @@ def test_memory_that_is_written_is_read_before() -> None:
     xt.evaluate(value, by_w, by_b)
     for one, other in zip((value, x, by_w, by_b), plain, strict=True):
         np.testing.assert_array_equal(np.asarray(one), other)
+
+
+def wholes(text: str, shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many arrays of a shape the kernels of a plan read, and write."""
+    lines = [line.split() for line in text.splitlines() if line.endswith(f" {shape}")]
+    return sum(line[0] == "reads" for line in lines), sum(line[0] == "writes" for line in lines)
+
+
+def test_kernels_compute_cheap_values_again() -> None:
+    """Values between sums that make neither rows nor columns are computed from x in each kernel, and not stored."""
+    shape = (40, 60, 300)
+    native = np.random.default_rng(4).normal(size=shape)
+    x = xt.asarray(native, copy=True)
+    y = x * 2.0 + 1.0
+    found = y / xt.sum(y * x, axis=(0, 2), keepdims=True)
+    del y
+    assert wholes(str(xt.explain(found)), shape) == (2, 1)
+    wider = native * 2.0 + 1.0
+    expected = wider / (wider * native).sum(axis=(0, 2), keepdims=True)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("costly", [False, True])
+def test_costly_values_and_those_of_many_arrays_are_stored(costly: bool) -> None:
+    shape = (40, 60, 300)
+    natives = np.random.default_rng(5).normal(size=(4, *shape))
+    a, b, c, d = [xt.asarray(one, copy=True) for one in natives]
+    y = xt.exp(a) if costly else a * b + c * d
+    found = y / xt.sum(y, axis=(0, 2), keepdims=True)
+    del y
+    assert wholes(str(xt.explain(found)), shape) == ((2, 2) if costly else (5, 2))
+    inner = np.exp(natives[0]) if costly else natives[0] * natives[1] + natives[2] * natives[3]
+    np.testing.assert_allclose(found.numpy(), inner / inner.sum(axis=(0, 2), keepdims=True), rtol=0, atol=1e-9)
+
+
+def test_values_that_are_kept_are_read() -> None:
+    shape = (40, 60, 300)
+    native = np.random.default_rng(6).normal(size=shape)
+    x = xt.asarray(native, copy=True)
+    y = x * 2.0
+    found = y / xt.sum(y, axis=(0, 2), keepdims=True)
+    xt.evaluate(found, y)
+    np.testing.assert_array_equal(y.numpy(), native * 2.0)
+    expected = native * 2.0 / (native * 2.0).sum(axis=(0, 2), keepdims=True)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-9)
+
+
+def test_gradients_through_reshapes_are_not_copied() -> None:
+    """A gradient that is a reshaped value which nobody else sees is no copy of it; one that is seen is."""
+    x = xt.asarray(np.random.default_rng(7).normal(size=(6, 50)))
+    gradient = xt.grad(lambda x: xt.sum(xt.exp(xt.reshape(x, (15, 20)))))(x)
+    assert "positive" not in str(xt.explain(gradient))
+    np.testing.assert_allclose(gradient.numpy(), np.exp(x.numpy()), rtol=1e-15)
+    seen: list[Any] = []
+
+    def noted(x: Any) -> Any:
+        y = xt.reshape(x, (15, 20))
+        seen.append(xt.exp(y))
+        return xt.sum(seen[0])
+
+    gradient = xt.grad(noted)(x)
+    gradient[...] = 0.0
+    np.testing.assert_allclose(xt.stop_gradient(seen[0]).numpy(), np.exp(x.numpy()).reshape(15, 20), rtol=1e-15)

@@ -169,7 +169,7 @@ def _is_own(g: Tensor) -> bool:
     if type(value) is Node and value.blob is not None:
         value = g.blob
     if type(value) is Node:
-        return value.op.kind != "view" and value.saver is None
+        return value.saver is None and (value.op.kind != "view" or _is_reshaped(value))
     if type(value) is np.ndarray:
         return g._owner is None and g._blob is None and is_alone(value)
     if type(value) is not TBlob or value.saver is not None or not value.writeable:
@@ -178,6 +178,15 @@ def _is_own(g: Tensor) -> bool:
         return True
     # each blob over an owner refers to it
     return value._owner is not None and getrefcount(value._owner) == 2
+
+
+def _is_reshaped(view: Node) -> bool:
+    """Return whether a view is all of a pending value that nobody else sees or reads."""
+    value = view.inputs[0]
+    if view.op.name != "reshape" or type(value) is not Node or value.blob is not None or value.op.kind == "view":
+        return False
+    is_held = value.has_parts() or (value.face is not None and value.face() is not None)
+    return not is_held and value.saver is None and value.readers_outside((view,)) == []
 
 
 def whole(g: Tensor, step: Step, seen: set[int]) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
-from ..autograd.rules import xt
+from ..autograd.rules import sum_to, xt
 from ..autograd.tape import OFF, differentiable, recording
 from ..base.dtypes import REAL_FLOATING
 from ..base.errors import expected
@@ -33,34 +33,68 @@ __all__ = [
 ]
 
 
-def _back(g: tuple[Tensor | None, Tensor | None], y: tuple[Tensor, Tensor], axes: tuple[int, ...]) -> Tensor:
-    """The cotangent of x, given those of the standardised x and of its scale."""
-    by_value, by_scale = g
-    value, scale = y
-    total = None
+def _back(
+    g: tuple[Tensor | None, ...], operands: tuple[Tensor, ...], y: tuple[Tensor, Tensor, Tensor], axes: tuple[int, ...]
+) -> tuple[Tensor | None, ...]:
+    """The cotangents of x, weight and bias, given those of the result, of its mean, and of its scale.
+
+    What goes to the parameters is summed first, over the axes along which a parameter is the same: the means that go to
+    x are sums of that.
+    """
+    (by_value, by_mean, by_scale), (x, *parameters), (_, mean, scale) = g, operands, y
+    count = float(max(size_along(x, axes), 1))
+    value = _distance_times(x, mean, scale)
+    total, by_parameters = None, list[Tensor | None]([None] * len(parameters))
     if by_value is not None:
-        means = [xt.mean(one, axis=axes, keepdims=True) for one in (by_value, by_value * value)]
-        total = scale * (by_value - means[0] - value * means[1])
-    if by_scale is not None:
-        part = value * (by_scale * scale * scale / -float(max(size_along(value, axes), 1)))
-        total = part if total is None else total + part
+        same = tuple([one for one in axes if not parameters or _length(parameters[0], one, x.ndim) == 1])
+        sums = [_summed(one, same) for one in (by_value, by_value * value)]
+        weighted = [one * parameters[0] for one in (*sums, by_value)] if parameters else (*sums, by_value)
+        rest = tuple([one for one in axes if one not in same])
+        means = [_summed(one, rest) / count for one in weighted[:2]]
+        total = scale * (weighted[2] - means[0] - value * means[1])
+        by_parameters = [sum_to(one, one.shape, to.shape) for one, to in zip(sums[::-1], parameters, strict=False)]
+    for part in (
+        None if by_mean is None else by_mean / count,
+        None if by_scale is None else value * (by_scale * scale * scale / -count),
+    ):
+        total = part if total is None else total if part is None else total + part
     assert total is not None
-    return total
+    return total, *by_parameters
 
 
-@differentiable(x=_back)
-def _standardised(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
-    """Return (x - mean) * scale along axes, and scale = 1 / sqrt(variance + eps)."""
+def _length(x: Tensor, axis: int, rank: int) -> int:
+    """Return how long x is along an axis of arrays of that rank, to which it is broadcast."""
+    own = axis - (rank - x.ndim)
+    return x.shape[own] if own >= 0 else 1
+
+
+def _summed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    return xt.sum(x, axis=axes, keepdims=True) if axes else x
+
+
+@differentiable(operands=_back)
+def _normed(operands: tuple[Tensor, ...], axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (x - mean) * scale along axes, times weight plus bias where these are operands too, the mean, and scale =
+    1 / sqrt(variance + eps).
+    """
+    x, *parameters = operands
     mean = xt.mean(x, axis=axes, keepdims=True)
     count = float(size_along(x, axes))
     total = xt.sum(_squared_distance(x, mean), axis=axes, keepdims=True)
     scale = _over_root(total, sqrt(count), count * eps)
-    return _distance_times(x, mean, scale), scale
+    value = _distance_times(x, mean, scale)
+    if parameters:
+        value = value * parameters[0] if len(parameters) == 1 else _multiply_add(value, *parameters)
+    return value, mean, scale
 
 
-def _along_axes(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
-    """Return (x - mean) / sqrt(variance + eps) along axes."""
-    return rounded(_standardised(wide(x), axes, eps)[0], x.dtype)
+def _standardised(x: Tensor, axes: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return (x - mean) / sqrt(variance + eps) along axes, times weight plus bias."""
+    own = () if weight is None else (weight,) if bias is None else (weight, bias)
+    if {x.dtype} == {one.dtype for one in (*own, wide(x))}:
+        value = _normed((x, *own), axes, eps)[0]
+        return value if bias is None or weight is not None else value + bias
+    return _scaled(rounded(_normed((wide(x),), axes, eps)[0], x.dtype), weight, bias)
 
 
 # Steps that belong together are one formula each: recording them takes most of the time that small arrays take.
@@ -134,7 +168,7 @@ def layer_norm(
     the shape along the last axes.
     """
     x, axes, eps, (weight, bias) = _along("layer_norm", x, axis, eps, weight=weight, bias=bias)
-    return _scaled(_along_axes(x, axes, eps), weight, bias)
+    return _standardised(x, axes, eps, weight, bias)
 
 
 @macro
@@ -194,10 +228,13 @@ def group_norm(
         must = f"divide the {channels} channels of x, shape {x.shape}"
         raise ValueError(expected("group_norm", "num_groups", must, groups))
     split = xt.reshape(x, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
-    axes = tuple(one for one in range(1, split.ndim) if one != axis)
-    value = xt.reshape(_along_axes(split, axes, eps), x.shape)
-    parameters = _channelwise(x, axis, "group_norm", weight=weight, bias=bias)
-    return _scaled(value, *(None if one is None else along(one, axis, x.ndim) for one in parameters))
+    axes, spread = tuple(one for one in range(1, split.ndim) if one != axis), (groups, channels // groups)
+    parameters = [
+        None if one is None else xt.reshape(one, (*spread, *[1] * (x.ndim - 1 - axis)))
+        for one in _channelwise(x, axis, "group_norm", weight=weight, bias=bias)
+    ]
+    found: Tensor = xt.reshape(_standardised(split, axes, eps, *parameters), x.shape)
+    return found
 
 
 def instance_norm(
@@ -222,7 +259,7 @@ def instance_norm(
         raise ValueError(expected("instance_norm", "x", "have more than 1 position per channel", f"shape {x.shape}"))
     weight, bias = _channelwise(x, axis, "instance_norm", weight=weight, bias=bias)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _scaled(_along_axes(x, axes, eps), weight, bias)
+    return _standardised(x, axes, eps, weight, bias)
 
 
 def local_response_norm(
@@ -315,7 +352,7 @@ def batch_norm(
         if var is not None:
             _move(var, xt.var(wide(x), axis=axes, correction=1), momentum)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _scaled(_along_axes(x, axes, eps), weight, bias)
+    return _standardised(x, axes, eps, weight, bias)
 
 
 def _move(running: Tensor, new: Tensor, momentum: float) -> None:

@@ -14,7 +14,7 @@ from ..base.dtypes import DType
 from ..graph.node import COMBINING, Node, View
 from ..graph.number import type_of
 from ..storage.blob import TBlob
-from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REGISTERS, code_size
+from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REGISTERS, STEPS_AGAIN, code_size
 from .program import REMEMBERED, Columns, Kernel, Plan, Reduction, Step, loop_of, most_alive, program
 from .trace import Trace
 
@@ -44,6 +44,7 @@ class _Cut:
         self.level: dict[int, int] = {}
         self.group: dict[int, tuple[Any, ...]] = {}
         self.users: dict[int, list[int]] = {}
+        self.again: set[int] = set()
         for number, node in trace.nodes():
             self._place(number, node)
             for argument in {*trace.arguments[number]}:
@@ -119,6 +120,7 @@ class _Cut:
         members = self._members()
         order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
+        endings = self._endings(order, kernels)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         reducing = [kernel for kernel in kernels if kernel.program.reductions]
         rows = lead = 0
@@ -126,9 +128,58 @@ class _Cut:
             rows = _common_rows(kernels, reducing, self.values)
             lead = _common_columns(kernels, reducing, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
-        endings = self._endings(order, kernels)
+        if not rows and self._made_again(members, {kernels[place].results[0] for place in endings.values()}):
+            order, kernels = self._with_values_again(order, members)
+            endings = self._endings(order, kernels)
         last = last_uses(kernels, self.trace, self.trace.kept)
         return Plan(kernels, last, frozenset(self.trace.kept), rows, strided, columns, endings)
+
+    def _made_again(self, members: Mapping[tuple[Any, ...], list[int]], ended: Collection[int]) -> set[int]:
+        """Decide which stored values the kernels that use them compute themselves: those for which they read no more
+        arrays of their shape than are written and read otherwise, by few cheap steps. ended: contractions whose values
+        never reach memory.
+        """
+        reads = {group: self._whole(inside) for group, inside in members.items() if group[3:]}
+        for number in [n for inside in members.values() for n in inside if self._may_be_made_again(n)]:
+            made = self._computed([number], None)
+            given = self._whole(made)
+            users = {self.group[user] for user in self.users[number]} - {self.group[number]}
+            more = sum([len(given - reads[user]) for user in users])
+            costly = any([self.values[one].op.name in FUNCTIONS for one in made])
+            if more <= 1 + len(users) and not costly and len(made) <= STEPS_AGAIN and given.isdisjoint(ended):
+                self.again.add(number)
+                for user in users:
+                    reads[user] = reads[user] - {number} | given
+        return self.again
+
+    def _may_be_made_again(self, number: int) -> bool:
+        """Return whether only kernels over its shape use a stored value, which is computed by a step; parts of a group
+        that was too large do not become larger.
+        """
+        if not self._is_mapped(number) or number in self.trace.kept or not self._is_stored(number):
+            return False
+        own = self.group[number]
+        users = [self.group[user] for user in self.users[number]]
+        return all([user == own or (user[3:5] == own[3:5] and user[:2] != own[:2]) for user in users])
+
+    def _whole(self, steps: Sequence[int]) -> set[int]:
+        """Return the arrays of their shape that steps read from memory."""
+        shape = self.values[steps[0]].shape
+        return {one for one in self._sources(steps)[0] if self.values[one].shape == shape}
+
+    def _with_values_again(
+        self, order: Sequence[tuple[Any, ...]], members: Mapping[tuple[Any, ...], list[int]]
+    ) -> tuple[list[tuple[Any, ...]], tuple[Kernel, ...]]:
+        """Return groups and kernels where these compute values themselves; those that stored nothing else are left
+        out.
+        """
+        groups, kernels = list[tuple[Any, ...]](), list[Kernel]()
+        for group in order:
+            ends = [n for n in members[group] if not self._is_mapped(n) or self._is_stored(n)]
+            if ends:
+                groups.append(group)
+                kernels.append(self._kernel(ends, self._computed(ends, group) if group[3:] else ()))
+        return groups, tuple(kernels)
 
     def _endings(self, order: Sequence[tuple[Any, ...]], kernels: Sequence[Kernel]) -> dict[int, int]:
         """Return the kernels that contain all users of a contraction, by their places, with the place of the
@@ -156,7 +207,7 @@ class _Cut:
         for members in groups:
             ends = [n for n in members if not self._is_mapped(n) or self._is_stored(n, again=True)]
             if ends:
-                computed = self._computed(ends)
+                computed = self._computed(ends, self.group[ends[0]], every=True)
                 room -= len(computed)
                 if room < 0:
                     return None
@@ -166,18 +217,23 @@ class _Cut:
         whole = next(d for kernel, d in zip(kernels, domains, strict=True) if kernel.program.reductions)
         return Columns(lead, tuple(kernels)) if domains.count(whole) > 1 and len(costly) == len({*costly}) else None
 
-    def _computed(self, ends: Sequence[int]) -> list[int]:
-        """Return some values of a group and the steps behind them that have their shape and are not stored."""
+    def _computed(self, ends: Sequence[int], group: tuple[Any, ...] | None, *, every: bool = False) -> list[int]:
+        """Return some values of a group and the steps behind them that it computes: its own, and those that are not
+        stored. every: whether it computes all that have its shape and are not kept.
+        """
         found, todo = set(ends), list(ends)
-        group = self.group[ends[0]]
         while todo:
             for argument in self.trace.arguments[todo.pop()]:
-                other = self.group.get(argument, ())
-                inside = other == group or (other[3:5] == group[3:5] and argument not in self.trace.kept)
-                if inside and self._is_mapped(argument) and argument not in found:
-                    found.add(argument)
-                    todo.append(argument)
+                if argument in self.group and argument not in found and self._is_mapped(argument):
+                    own = self.group[argument] == group
+                    if own or (self._has_shape(argument, group) if every else not self._is_stored(argument)):
+                        found.add(argument)
+                        todo.append(argument)
         return sorted(found)
+
+    def _has_shape(self, number: int, group: Any) -> bool:
+        """Return whether a value that is not kept has the shape of a group."""
+        return self.group[number][3:5] == group[3:5] and number not in self.trace.kept
 
     def _is_mapped(self, number: int) -> bool:
         return bool(self.values[number].op.kind == "elementwise")
@@ -187,8 +243,8 @@ class _Cut:
 
         again: whether kernels over one shape recompute each other's values.
         """
-        if number in self.trace.kept:
-            return True
+        if number in self.trace.kept or (number in self.again and not again):
+            return number in self.trace.kept
         own = self.group[number]
         users = [self.group[user] for user in self.users.get(number, ())]
         return any([user[3:5] != own[3:5] if again else user != own for user in users])

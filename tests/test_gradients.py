@@ -396,3 +396,55 @@ def test_gradients_of_index_arrays_are_added_where_they_came_from(name: str) -> 
     expected = np.zeros_like(x)
     np.add.at(expected, key, g)
     np.testing.assert_allclose(pullback(xt.asarray(g))[0].numpy(), expected, rtol=1e-14)
+
+
+# ---- parts of arrays
+
+
+def parted(x: Any, kind: str) -> Any:
+    """Return a loss of parts of x, (6, 8), that lie apart, overlap, are strided or are all of it."""
+    if kind == "halves":
+        return xt.sum(x[:, :4] * xt.exp(x[:, 4:]))
+    if kind == "rows":
+        return sum(xt.sum(x[n] ** 2) * (n + 1.0) for n in range(6))
+    if kind == "some rows":
+        return xt.sum(x[1] ** 3) + xt.sum(x[-1] * x[2])
+    if kind == "windows":
+        return xt.sum(x[1:] * x[:-1]) + xt.sum(x[:, 2:] * x[:, 1:-1] * x[:, :-2])
+    if kind == "strided":
+        return xt.sum(x[::2] ** 2 * x[1::2]) + xt.sum(x[::-1, 3] * x[:, 2])
+    if kind == "elements":
+        return x[0, 0] * x[5, 7] + x[2, 3] ** 2 * x[0, 0]
+    if kind == "and the whole":
+        return xt.sum(x[0]) + xt.sum(x) + xt.sum(x**2) + xt.sum(x[2:4] ** 3) + xt.sum(x) + xt.sum(x) * 2.0
+    return xt.sum(xt.exp(x[:, None] - x[None, :]) * x[..., None, :, :])
+
+
+@pytest.mark.parametrize("times", [1, 800])
+@pytest.mark.parametrize(
+    "kind", ["halves", "rows", "some rows", "windows", "strided", "elements", "and the whole", "new axes"]
+)
+def test_parts_of_arrays(kind: str, times: int) -> None:
+    """Gradients through parts agree with differences; those of large arrays, which are not NumPy's, with small ones."""
+    native = np.random.default_rng(len(kind)).normal(size=(6, 8)) / 2
+    large = np.concatenate([native] * times, axis=1) if kind not in ("halves", "elements") else native
+    x = xt.asarray(native)
+    found = xt.grad(lambda x: parted(x, kind))(x).numpy()
+    for place in [(0, 0), (2, 3), (5, 7), (4, 1)]:
+        step = np.zeros((6, 8))
+        step[place] = 1e-6
+        ends = [float(parted(xt.asarray(native + sign * step), kind)) for sign in (1, -1)]
+        assert found[place] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-6)
+    if times > 1 and kind in ("rows", "some rows", "and the whole"):
+        whole = xt.grad(lambda x: parted(x, kind))(xt.asarray(large))
+        np.testing.assert_allclose(whole.numpy(), np.concatenate([found] * times, axis=1), rtol=0, atol=1e-13)
+    fused = xt.fuse(xt.grad(lambda x: parted(x, kind)))
+    for _ in range(3):
+        np.testing.assert_allclose(fused(x).numpy(), found, rtol=0, atol=1e-13)
+    twice = xt.grad(lambda x: xt.sum(xt.grad(lambda x: parted(x, kind))(x) ** 2))(x).numpy()
+    step = np.zeros((6, 8))
+    step[2, 3] = 1e-6
+    ends = [
+        float(xt.sum(xt.grad(lambda x: parted(x, kind))(xt.asarray(native + sign * step)) ** 2)) for sign in (1, -1)
+    ]
+    assert twice[2, 3] == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-5)

@@ -17,7 +17,8 @@ from ..storage.blob import TBlob
 from ..storage.pool import is_alone
 from ..storage.storage import watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
-from .rules import xt
+from .pieces import Pieces, key_of
+from .rules import fit, xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
 
 _serial = attrgetter("serial")
@@ -112,12 +113,14 @@ def go_back(
     cotangents: dict[Step, Any] = {}
     sums: set[Step] = set()
     found: dict[Step, Tensor] = {}
+    in_pieces = not is_recording()
     _add_seeds(seeds, cotangents, sums)
     while order:
         step = order.pop()
-        g = cotangents.pop(step, None)
+        g: Any = cotangents.pop(step, None)
         if g is None:
             continue
+        g = g.total() if type(g) is Pieces else g
         if step in wanted:
             found[step] = g
         elif type(step) is Output:
@@ -131,6 +134,10 @@ def go_back(
             useful |= more
             _add_seeds(seeds, cotangents, sums)
             del seeds, inner
+        elif in_pieces and (key := key_of(step)) is not None:
+            _add_piece(step, key, g, cotangents, sums)
+            if free:
+                step.given = None
         elif step.parents:
             for parent, contribution in step.pulled(g, useful):
                 before = cotangents.get(parent)
@@ -147,12 +154,26 @@ def _add_seeds(seeds: Iterable[tuple[Step, Tensor]], cotangents: dict[Step, Any]
         cotangents[step] = g if before is None else _total(before, g, step, sums)
 
 
-def _total(before: Tensor, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
+def _add_piece(step: Step, key: Any, g: Tensor, cotangents: dict[Step, Any], sums: set[Step]) -> None:
+    """Add the cotangent of a step that selects a part of its parent to that of the parent."""
+    (parent,) = step.parents
+    before = cotangents.get(parent)
+    if type(before) is not Pieces:
+        if before is not None and (parent not in sums or before.shape != parent.shape):
+            before = xt.positive(before if before.shape == parent.shape else xt.broadcast_to(before, parent.shape))
+        before = cotangents[parent] = Pieces(parent.like, before)
+        sums.add(parent)
+    before.add(key, g if g.dtype is parent.dtype else fit(g, parent.dtype, step.shape, None))
+
+
+def _total(before: Tensor | Pieces, g: Tensor, step: Step, sums: set[Step]) -> Tensor:
     """Return the sum of two cotangents of one step.
 
     Pending cotangents stay pending, to be fused; computed ones are added up now, so that only the sum is kept alive.
     sums: the steps whose cotangent is such a sum, in memory of its own, to which more can be added in place.
     """
+    if isinstance(before, Pieces):
+        before = before.total()
     if small(g) is not None or small(before) is not None or before.is_pending or g.is_pending:
         sums.discard(step)
         return before + g

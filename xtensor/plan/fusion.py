@@ -120,7 +120,7 @@ class _Cut:
         members = self._members()
         order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
-        endings = self._endings(order, kernels)
+        endings = self._endings(kernels)
         strided = any([type(node.op) is View and node.op.strides for _, node in self.trace.nodes()])
         reducing = [kernel for kernel in kernels if kernel.program.reductions]
         rows = lead = 0
@@ -129,8 +129,8 @@ class _Cut:
             lead = _common_columns(kernels, reducing, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
         if not rows and self._made_again(members, {kernels[place].results[0] for place in endings.values()}):
-            order, kernels = self._with_values_again(order, members)
-            endings = self._endings(order, kernels)
+            kernels = self._with_values_again([members[group] for group in order])
+            endings = self._endings(kernels)
         last = last_uses(kernels, self.trace, self.trace.kept)
         return Plan(kernels, last, frozenset(self.trace.kept), rows, strided, columns, endings)
 
@@ -167,36 +167,34 @@ class _Cut:
         shape = self.values[steps[0]].shape
         return {one for one in self._sources(steps)[0] if self.values[one].shape == shape}
 
-    def _with_values_again(
-        self, order: Sequence[tuple[Any, ...]], members: Mapping[tuple[Any, ...], list[int]]
-    ) -> tuple[list[tuple[Any, ...]], tuple[Kernel, ...]]:
-        """Return groups and kernels where these compute values themselves; those that stored nothing else are left
-        out.
-        """
-        groups, kernels = list[tuple[Any, ...]](), list[Kernel]()
-        for group in order:
-            ends = [n for n in members[group] if not self._is_mapped(n) or self._is_stored(n)]
+    def _with_values_again(self, groups: Sequence[list[int]]) -> tuple[Kernel, ...]:
+        """Return kernels that compute values themselves; those that stored nothing else are left out."""
+        kernels = list[Kernel]()
+        for members in groups:
+            ends = [n for n in members if not self._is_mapped(n) or self._is_stored(n)]
             if ends:
-                groups.append(group)
+                group = self.group[ends[0]]
                 kernels.append(self._kernel(ends, self._computed(ends, group) if group[3:] else ()))
-        return groups, tuple(kernels)
+        return tuple(kernels)
 
-    def _endings(self, order: Sequence[tuple[Any, ...]], kernels: Sequence[Kernel]) -> dict[int, int]:
-        """Return the kernels that contain all users of a contraction, by their places, with the place of the
-        contraction; of several the last.
+    def _endings(self, kernels: Sequence[Kernel]) -> dict[int, int]:
+        """Return the kernels that alone read a contraction, by their places, with the place of the contraction; of
+        several the last.
         """
-        places = {group: place for place, group in enumerate(order)}
+        readers: dict[int, list[int]] = {}
+        for place, kernel in enumerate(kernels):
+            for number in kernel.inputs:
+                readers.setdefault(number, []).append(place)
         found = {}
         for place, kernel in enumerate(kernels):
             number = kernel.results[0]
-            users = self.users.get(number, ())
-            if self.values[number].op.kind != "contraction" or number in self.trace.kept or not users:
+            after = readers.get(number, ())
+            if self.values[number].op.kind != "contraction" or number in self.trace.kept or len(after) != 1:
                 continue
-            after = places[self.group[users[0]]]
-            alone = all([self.group[user] == order[after] for user in users]) and kernels[after].direct is None
-            domain = self.values[kernels[after].domain].shape
-            if alone and domain == self.values[number].shape and not kernels[after].program.reductions:
-                found[after] = place
+            user = kernels[after[0]]
+            domain = self.values[user.domain].shape
+            if user.direct is None and domain == self.values[number].shape and not user.program.reductions:
+                found[after[0]] = place
         return found
 
     def _columns(self, lead: int, groups: Sequence[list[int]]) -> Columns | None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..autograd.history import refuse_leaf, written
+from ..autograd.pieces import adds_axes
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, active, differentiable, recording, stacked_operand, step_of, steps_of
 from ..base.dtypes import INTEGER, check_real
@@ -397,7 +398,7 @@ def _native_view(native: Native, key: tuple[Any, ...]) -> Native | None:
 
 
 def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
-    return _placed(g, key, like)
+    return cast(Tensor, xt.reshape(g, like.shape)) if adds_axes(key) else _placed(g, key, like)
 
 
 @differentiable(g=lambda g, key: g[key])

@@ -14,6 +14,7 @@ import xtensor as xt
 import xtensor.numpy as xnp
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import NATIVE_INDEXED
+from xtensor.run.added_rows import added_rows
 
 pytestmark = pytest.mark.skipif(host() is None, reason="needs llvmlite")
 
@@ -313,3 +314,39 @@ def test_steps_of_classifiers() -> None:
     picked = p[i]
     right = -np.log(picked[np.arange(8), y[i]]).mean() + p.take(y[i], axis=1).sum()
     np.testing.assert_allclose(float(fused(*map(xt.asarray, (p, y, i)))), right, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "count", "length"),
+    [((128,), 300, 50), ((33,), 400, 7), ((3, 17), 200, 900), ((5,), 400, 10), ((40,), 1, 5), ((40,), 0, 5)],
+)
+def test_added_rows(shape: tuple[int, ...], count: int, length: int, dtype: str, compiled: None) -> None:
+    """Rows are added in their order, the same bits as NumPy's, whatever the number of threads and the strides."""
+    rows = (10 * RNG.standard_normal((count, *shape))).astype(dtype)
+    places = RNG.integers(0, length, count)
+    expected = np.zeros((length, *shape), dtype)
+    np.add.at(expected, places, rows)
+    for threads in (1, 2, 3):
+        with xt.options(threads=threads):
+            np.testing.assert_array_equal(added_rows(rows, places, length), expected)
+            np.testing.assert_array_equal(added_rows(np.asfortranarray(rows), places.astype("i4"), length), expected)
+
+
+@pytest.mark.parametrize("wide", [2, 3, 4, 8, 16, 32, 33, 48])
+def test_rows_of_whole_registers(wide: int, compiled: None) -> None:
+    """Rows that lie side by side are moved a register at a time, where they fill it; others by elements."""
+    x, i = RNG.standard_normal((50, 3, wide)).astype("float32"), indices(50, 20)
+
+    def both(x: Any, y: Any, i: Any) -> Any:
+        y[i] = y[i] + 1.0
+        return x[i], x[i, 1], x[:, :, ::2][i], y
+
+    fused = xt.fuse(both)
+    expected = x.copy()
+    for _ in range(4):
+        found = fused(xt.asarray(x), xt.asarray(x, copy=True), xt.asarray(i))
+        expected[...] = x
+        expected[i] = expected[i] + np.float32(1.0)
+        for one, other in zip(found, (x[i], x[i, 1], x[:, :, ::2][i], expected), strict=True):
+            np.testing.assert_array_equal(one.numpy(), other)

@@ -25,6 +25,9 @@ from .taken_down import Called, Spot
 # The sizes of elements that can be moved, and the most arrays of indices that a key may have.
 _SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
 
+# Bytes that machine code moves at a time.
+_REGISTERS = (64, 32, 16, 8)
+
 
 class Axis(NamedTuple):
     """One loop: its length, and its stride in bytes in each of the arrays that it goes through."""
@@ -91,7 +94,8 @@ class ByIndex:
         """Return the launch."""
         outer, inner = _loops(self._found, self._values, self._indices)
         first = 1 if self._gathers else 2  # of the numbers of arrays of indices
-        names, itemsize = code.words_of(len(self._indices)), self._base.dtype.itemsize
+        inner, itemsize = _in_registers(inner, self._base.dtype.itemsize)
+        names = code.words_of(len(self._indices))
         places = {"a": (0, self._found.offset), "c": (RESULT if self._gathers else 1, 0), "failed": (FAILED, 0)}
         places |= {f"x{k}": (first + k, 0) for k in range(len(self._indices))}
         known: dict[str, int] = {}
@@ -176,6 +180,19 @@ def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[lis
     rest = zip(found.inner, (*to[:begin], *to[end:]), strict=True)
     inner = [Axis(length, (step, by)) for (length, by), step in rest]
     return joined(outer, 1 + len(indices)), joined(inner, 2)
+
+
+def _in_registers(inner: Sequence[Axis], itemsize: int) -> tuple[list[Axis], int]:
+    """Return the loops over the elements of an index, and the bytes moved at a time: those that lie side by side, if
+    they fill whole registers.
+    """
+    *others, last = inner
+    nbytes = last.length * itemsize
+    wide = next((one for one in _REGISTERS if nbytes % one == 0 and one > itemsize), itemsize)
+    if last.steps != (itemsize, itemsize) or wide == itemsize:
+        return [*inner], itemsize
+    length = nbytes // wide
+    return [*others, Axis(length, (wide, wide) if length > 1 else (0, 0))], wide
 
 
 def joined(axes: Sequence[Axis], count: int) -> list[Axis]:

@@ -95,26 +95,13 @@ def _added(g: Native, where: Native, axis: int, length: int, backend: Backend) -
         result = backend.zeros((*g.shape[:axis], length, *g.shape[axis + where.ndim :]), g.dtype)
         backend.add_at(result, (slice(None),) * axis + (where,), g)
         return result
+    from ..run.added_rows import added_rows  # the engines come with it
+
     places = where.reshape(-1)
     places = np.where(places < 0, places + length, places)
     rows = g.reshape(*g.shape[:axis], places.size, *g.shape[axis + where.ndim :])
-    summed = _summed_rows(np.moveaxis(rows, axis, 0), places, length)
+    summed = added_rows(np.moveaxis(rows, axis, 0), places, length)
     return np.ascontiguousarray(np.moveaxis(summed, 0, axis))
-
-
-# Rows are added so many elements at a time: add.at is fast for flat places, and so many fit the cache.
-_ADDED = 1 << 16
-
-
-def _summed_rows(rows: Native, places: Native, length: int) -> Native:
-    """Return for each of `length` places the sum of the rows that belong to it, in their order."""
-    result = np.zeros((length, *rows.shape[1:]), rows.dtype)
-    width = prod(rows.shape[1:])
-    step = max(_ADDED // max(width, 1), 1)
-    for first in range(0, places.size, step):
-        flat = places[first : first + step, None] * width + np.arange(width)
-        np.add.at(result.reshape(-1), flat.reshape(-1), rows[first : first + step].reshape(-1))
-    return result
 
 
 @differentiable(x=lambda g, indices, axis, like: _added_along(g, indices, axis, like))

@@ -116,13 +116,13 @@ def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
 
 @cache
 def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code:
-    """Return the machine code for elements of a size. indices: the dtype characters of the arrays of indices; gathers:
-    whether elements go from `a` to `c`; single: whether there is one element for each index.
+    """Return the machine code that moves so many bytes at a time. indices: the dtype characters of the arrays of
+    indices; gathers: whether bytes go from `a` to `c`; single: whether that is all for each index.
     """
-    names = words_of(len(indices))
+    names, kind = words_of(len(indices)), f"i{8 * itemsize}" if itemsize <= 16 else f"<{itemsize // 8} x i64>"
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(names)])
     checks = loop("check.o0", loop("check.o1", "".join([_checked(*one) for one in enumerate(indices)])))
-    moves = loop("move.o0", loop("move.o1", _moved(indices, f"i{8 * itemsize}", gathers=gathers, single=single)))
+    moves = loop("move.o0", loop("move.o1", _moved(indices, kind, gathers=gathers, single=single)))
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
 {loads}{checks}{moves}  ret void

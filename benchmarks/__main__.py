@@ -27,6 +27,7 @@ BENCHMARKS = (
     "gradients",
     "convolution",
     "layers",
+    "networks",
     "nn",
     "programs",
     "steps",

@@ -212,6 +212,13 @@ def test_layers_of_networks_have_a_line_each() -> None:
     assert "\nEfficientNet 24 -> 144 " in done.stdout
 
 
+def test_networks_have_a_line_each() -> None:
+    """Plain and fused steps have the same loss, and PyTorch's where it is installed: others are an error."""
+    done = run("networks", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "\nperceptron " in done.stdout and "\nautoencoder " in done.stdout
+
+
 def test_memory_prints_a_line_for_each_library() -> None:
     """Where the system tells its peaks."""
     done = run("memory", "--quick")

@@ -581,6 +581,37 @@ def test_pad(mode: Any, width: Any) -> None:
     np.testing.assert_allclose(np.vdot(forward.numpy(), g), np.vdot(other, found.numpy()), rtol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    ("shape", "width"),
+    [
+        ((9000,), (3, 5)),
+        ((2, 3, 40, 50), ((0, 0), (0, 0), (2, 2), (1, 3))),
+        ((3, 60, 70), ((1, 2), (0, 4), (5, 0))),
+        ((20, 30, 40), ((2, 2), (0, 0), (3, 3))),
+        ((40, 30, 24), ((2, 1), (0, 0), (0, 0))),
+    ],
+)
+def test_large_pads(shape: tuple[int, ...], width: Any, mode: Any, dtype: str) -> None:
+    """Arrays large enough for generated code, packed and with their axes turned."""
+    native = normal(*shape).astype(dtype)
+    pairs = [width] if len(shape) == 1 else width
+    name: Any = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    expected = np.pad(native, pairs, mode=name)
+    packed = xt.asarray(native, copy=True)
+    turned = xt.permute_dims(xt.asarray(np.ascontiguousarray(native.T)), tuple(range(len(shape)))[::-1])
+    for x in (packed, turned):
+        np.testing.assert_array_equal(pad(x, pairs, mode=mode).numpy(), expected)
+        g = normal(*expected.shape).astype(dtype)
+        found = xt.vjp(lambda x: pad(x, pairs, mode=mode), x)[1](xt.asarray(g))[0].numpy()
+        places = np.pad(np.arange(native.size).reshape(shape), pairs, mode=name)
+        right = np.zeros(native.size)
+        np.add.at(right, places.ravel(), g.ravel().astype(float))
+        tolerance = {"float32": 1e-5, "float64": 1e-13}[dtype]
+        np.testing.assert_allclose(found.ravel(), right, rtol=0, atol=tolerance)
+
+
 def test_pad_value_and_axes() -> None:
     """A constant around one axis."""
     found = pad(xt.asarray([[1, 2], [3, 4]]), 1, value=7, axes=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -9,9 +10,10 @@ import numpy as np
 from ..base.dtypes import check_real
 from ..base.errors import check_choice, expected
 from ..base.layout import Shape, as_axes
-from ..standard.padded import padded
+from ..standard.padded import padded, sources
 from ..tensor.face import Scalar, Tensor
 from ..tensor.operands import as_tensor
+from .taps import Taps, are_quick, summed
 from .windows import as_pairs
 
 __all__ = ["pad"]
@@ -46,7 +48,17 @@ def pad(
         widths[axis] = pair
         check_width(x.shape, axis, pair, mode)
     check_real(np.asarray(value).dtype, x.dtype, "pad", "value")
+    if mode != "zeros" and min(map(min, widths), default=0) >= 0:
+        along = tuple([(axis, _repeated(x.shape[axis], *widths[axis], mode)) for axis in range(x.ndim)])
+        if are_quick(x, along):
+            return summed(x, along, "pad")
     return padded(x, tuple(widths), mode, value)
+
+
+@lru_cache(256)
+def _repeated(length: int, low: int, high: int, mode: Mode) -> Taps:
+    """Return the elements along an axis and those that are repeated before and after them."""
+    return Taps(length, sources(length, np.arange(-low, length + high), mode)[None])
 
 
 _LEAST = {"zeros": 0, "reflect": 1, "replicate": 1, "circular": 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -40,6 +40,7 @@ class Taps:
         """The length of the output."""
         return int(self.places.shape[1])
 
+    @cached_property
     def changes(self) -> bool:
         """Return whether outputs differ from inputs."""
         return self.weights is not None or not np.array_equal(self.places, [range(self.given)])
@@ -82,16 +83,22 @@ Along = tuple[tuple[int, Taps], ...]
 
 def summed(x: Tensor, along: Along, function: str) -> Tensor:
     """Return what elements along axes, which follow each other, are made of, added up; function: who asks."""
-    along = tuple([(axis, taps) for axis, taps in along if taps.changes()])
     if are_quick(x, along):
-        return _planes(x, along, function)
+        return _planes(x, changing(along), function)
+    along = changing(along)
     for axis, taps in along:
         x = _taken(x, axis, taps, function)
     return x
 
 
+def changing(along: Along) -> Along:
+    """Return the axes along which outputs differ from inputs."""
+    return tuple([(axis, taps) for axis, taps in along if taps.changes])
+
+
 def are_quick(x: Tensor, along: Along) -> bool:
     """Return whether machine code computes such sums."""
+    along = changing(along)
     most = max([len(taps.places) for _, taps in along], default=0)
     count = most * max(x.size, prod(_shape(x.shape, along)))
     return x.device is CPU_DEVICE and 0 < count < 1 << 31 and is_compiled(x.dtype, SLOWER * count)
@@ -133,7 +140,8 @@ def _taken(x: Tensor, axis: int, taps: Taps, function: str) -> Tensor:
 
 def _summed_in(along: Along, a: Array) -> Array:
     """Return the same of a NumPy array; the result lies as it does where its channels, axis 1, are last in memory."""
-    if a.flags.c_contiguous or not a.transpose(0, *range(2, a.ndim), 1).flags.c_contiguous:
+    lies_last = along[0][0] > 1 and a.transpose(0, *range(2, a.ndim), 1).flags.c_contiguous
+    if a.flags.c_contiguous or not lies_last:
         packed, own = np.ascontiguousarray(a), along
     else:
         packed, own = a.transpose(0, *range(2, a.ndim), 1), tuple([(axis - 1, taps) for axis, taps in along])

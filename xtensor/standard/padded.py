@@ -59,8 +59,8 @@ def _pad_native(a: Any, width: Pairs, mode: str, value: Any) -> Any:
     for axis, (low, high) in enumerate(added):
         before, length = (slice(None),) * axis, a.shape[axis]
         for start, stop in ((-low, 0), (length, length + high)):
-            sources = library.asarray(low + _sources(length, np.arange(start, stop), mode))
-            result[(*before, slice(low + start, low + stop))] = result[(*before, sources)]
+            repeated = library.asarray(low + sources(length, np.arange(start, stop), mode))
+            result[(*before, slice(low + start, low + stop))] = result[(*before, repeated)]
     cut = tuple(slice(max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(shape, width, strict=True))
     return library.ascontiguousarray(result[cut])
 
@@ -70,7 +70,7 @@ def _overlap(shape: Shape, width: Pairs) -> tuple[tuple[slice, ...], tuple[slice
     return overlap(shape, [(-low, n + high) for n, (low, high) in zip(shape, width, strict=True)])
 
 
-def _sources(length: int, places: Any, mode: str) -> Any:
+def sources(length: int, places: Any, mode: str) -> Any:
     """Return the positions of the elements that are repeated at some places; both count from the original beginning."""
     if mode == "circular":
         return places % max(length, 1)
@@ -93,16 +93,16 @@ def _unpad_native(a: Any, width: Pairs, mode: str, shape: Shape) -> Any:
         low, high = width[axis]
         if (low, high) != (0, 0):
             places = np.arange(-low, shape[axis] + high)
-            a = _folded(a, axis, low, shape[axis], _sources(shape[axis], places, mode))
+            a = _folded(a, axis, low, shape[axis], sources(shape[axis], places, mode))
     return a
 
 
-def _folded(a: Any, axis: int, low: int, length: int, sources: Any) -> Any:
+def _folded(a: Any, axis: int, low: int, length: int, repeated: Any) -> Any:
     """Return an array whose padding along an axis is added back to the elements it repeats, in order of positions."""
     before = (slice(None),) * axis
     result = library_of(a).zeros((*a.shape[:axis], length, *a.shape[axis + 1 :]), a.dtype)
     first, last = max(low, 0), min(low + length, a.shape[axis])
     result[(*before, slice(first - low, last - low))] = a[(*before, slice(first, last))]
     for place in (*range(first), *range(last, a.shape[axis])):
-        result[(*before, sources[place])] += a[(*before, place)]
+        result[(*before, repeated[place])] += a[(*before, place)]
     return result

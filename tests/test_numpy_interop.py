@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
+import sys
 from typing import Any
 
 import numpy as np
@@ -368,6 +370,83 @@ def test_in_place_with_strangers(x: Any) -> None:
     with pytest.raises(TypeError, match="unsupported operand"):
         x += object()
     np.testing.assert_array_equal(np.asarray(x), VALUES)
+
+
+class Dataset:
+    """What can be converted, but has no arithmetic, as an h5py.Dataset."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.values, dtype=dtype)
+
+
+@pytest.mark.parametrize("op", [operator.add, operator.sub, operator.truediv, operator.pow, operator.lt, operator.eq])
+def test_objects_without_operators_are_converted(op: Any, x: Any, n: Any) -> None:
+    """On both sides; in place too, into the same memory. Functions still ask for arrays."""
+    assert_same(op(x, Dataset(n)), op(n, n))
+    assert_same(op(Dataset(n), x), op(n, n))
+    if op is operator.add:
+        seen, y = x[...], x
+        y += Dataset(n)
+        assert_same(seen, n + n)
+        with pytest.raises(TypeError, match="add: x2 must be an array or a scalar, got Dataset"):
+            xt.add(x, Dataset(n))
+
+
+def test_masked_arrays_keep_their_mask(x: Any, n: Any) -> None:
+    """Their reflected operators answer; in place, where that would not be, and in functions they are refused."""
+    masked = np.ma.masked_array(n, n > 4)
+    for op in (operator.mul, operator.sub, operator.lt, operator.eq):
+        for found, expected in ((op(x, masked), op(n, masked)), (op(masked, x), op(masked, n))):
+            assert isinstance(found, np.ma.MaskedArray)
+            assert found.mask.tolist() == expected.mask.tolist()
+            np.testing.assert_array_equal(np.asarray(found.filled(0)), expected.filled(0))
+    with pytest.raises(TypeError, match="got MaskedArray"):
+        x += masked
+    with pytest.raises(TypeError, match="got MaskedArray"):
+        xt.multiply(x, masked)
+    assert_same(x, n)
+
+
+def test_buffers(x: Any, n: Any) -> None:
+    """`data` is a buffer and no memoryview, which netCDF4 takes for the mark of NumPy's arrays; `ctypes` is NumPy's;
+    from Python 3.12 on tensors are buffers themselves, writable ones where NumPy's are.
+    """
+    assert not isinstance(x.data, memoryview) and bytes(x.data) == n.tobytes()
+    assert x.ctypes.data == np.asarray(x).ctypes.data
+    if sys.version_info >= (3, 12):
+        view = memoryview(x)
+        assert (view.format, view.shape, view.strides) == ("d", n.shape, n.strides)
+        view[1, 2] = 7.0
+        n[1, 2] = 7.0
+        assert_same(x, n)
+        assert hashlib.sha256(x).digest() == hashlib.sha256(n).digest()
+        assert np.asarray(x).dtype == n.dtype and np.asarray(x[:, ::2]).tolist() == n[:, ::2].tolist()
+        x.flags.writeable = False
+        assert memoryview(x).readonly
+        leaf = xt.asarray(n, requires_grad=True)
+        with pytest.raises((RuntimeError, BufferError)):
+            memoryview(leaf * 2.0)
+
+
+def test_infinities_as_integers() -> None:
+    """As NumPy's full, with its warning."""
+    with pytest.warns(RuntimeWarning, match="invalid value"):
+        expected = np.full(3, -np.inf, dtype=np.int32)
+    for call in (
+        lambda: xt.full(3, -xt.inf, dtype=xt.int32),
+        lambda: xt.full_like(xt.zeros(3, dtype=xt.int32), -xt.inf),
+    ):
+        with pytest.warns(RuntimeWarning, match="invalid value"):
+            found = call()
+        assert_same(found, expected)
+
+
+def test_diff_by_place(n: Any) -> None:
+    """The number of differences may be given by place, as scikit-learn gives it."""
+    assert_same(xt.diff(xt.asarray([1, 4, 9, 16]), 2), np.diff([1, 4, 9, 16], 2))
 
 
 def test_linear_operators_and_sparse_matrices(x: Any, n: Any) -> None:

@@ -466,3 +466,42 @@ assert isinstance(xt.special.bdtr(1, 3, xt.asarray(0.5)), xt.Tensor) and "airy" 
     environment = os.environ | {"SCIPY_ARRAY_API": "1"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+COMPLEX = ["erf", "erfc", "erfcx", "erfi", "dawsn", "ndtr", "log_ndtr", "gamma", "loggamma", "psi", "exp1", "expi"]
+
+
+@pytest.mark.parametrize("dispatches", [False, True])
+def test_complex_numbers(dispatches: bool) -> None:
+    """Where SciPy's function takes them, under its array API support too, and Bessel functions with real orders."""
+    code = f"""
+import numpy as np, scipy.special as s, xtensor as xt
+z = np.array([0.3 + 0.4j, -0.5 + 1j, 2.0])
+for name in {COMPLEX}:
+    for function in (getattr(s, name), getattr(xt.special, name)):
+        found = function(xt.asarray(z))
+        assert type(found) is xt.Tensor, name
+        np.testing.assert_allclose(found.numpy(), getattr(s, name)(z), rtol=1e-12, err_msg=name)
+for name in ("jv", "yv", "iv", "kv"):
+    for function in (getattr(s, name), getattr(xt.special, name)):
+        np.testing.assert_allclose(function(1, xt.asarray(z)).numpy(), getattr(s, name)(1, z), rtol=1e-12, err_msg=name)
+np.testing.assert_allclose(xt.special.sinc(xt.asarray(z)).numpy(), np.sinc(z), rtol=1e-12, atol=1e-15)
+assert xt.special.jv(1, xt.asarray(z, dtype=xt.complex64)).dtype == xt.complex64
+"""
+    environment = os.environ | {"SCIPY_ARRAY_API": str(int(dispatches))}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_complex_numbers_where_scipy_has_none() -> None:
+    for call in (lambda: special.erfinv(xt.asarray([1j])), lambda: special.erfinv(1j)):
+        with pytest.raises(TypeError, match="erfinv: x must be real floating"):
+            call()
+
+
+def test_polygamma_of_other_orders() -> None:
+    """NaN, as SciPy's."""
+    n, x = np.array([0.5, 1.0, 0.0, -1.0, 2.0]), np.array([1.5, 2.5, 0.5, 1.5, 1.5])
+    found = special.polygamma(xt.asarray(n), xt.asarray(x)).numpy()
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(found, scipy_special.polygamma(n, x), rtol=1e-12)

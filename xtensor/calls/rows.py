@@ -27,7 +27,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
 from ..tensor.methods import Methods
-from ..tensor.operands import SCALARS, chosen_device, one_correction
+from ..tensor.operands import SCALARS, chosen_device, one_correction, without_operators
 from ..tensor.operators import COMPARED, SPELLED, Operators
 from .elsewhere import call_known, update_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
@@ -283,6 +283,9 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
     try:
         return apply(op, operands)
     except StrangerError:
+        plain = tuple(map(without_operators, operands))
+        if any(one is not other for one, other in zip(plain, operands, strict=True)):
+            return apply(op, plain)
         x, other = operands
         if op.name not in ("equal", "not_equal") or not (other is None or isinstance(other, (str, bytes))):
             return NotImplemented

@@ -29,7 +29,7 @@ from ..run.executor import before_write, is_new, opened, write, write_again, wri
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, valued
-from ..tensor.operands import SCALARS, Operand, broadcast, common_device
+from ..tensor.operands import SCALARS, Operand, broadcast, common_device, without_operators
 from .elsewhere import update_known
 from .library import native_of
 from .masked import apply_selected, is_selection, selection
@@ -207,6 +207,11 @@ def _fitting(target: Tensor, op: Op, other: Any) -> Any:
     try:
         operand = operand_of(op, other, "x2")
     except StrangerError:
+        plain = without_operators(other)
+        if plain is not other:
+            return _fitting(target, op, plain)
+        if isinstance(other, np.ndarray):  # `x = x + other` would not be in place
+            raise
         return NotImplemented
     common_device(name, (target, operand))
     check_cast(op.dtype(target.dtype, _kind(operand)), target.dtype, name)

@@ -299,14 +299,15 @@ class Description:
 
     def _numbers(self, kernel: Kernel) -> list[int]:
         """Return the number in the graph of each value of a kernel's program."""
-        numbers = [*kernel.inputs, *kernel.scalars]
-        found: set[int] = set()
-        for step in kernel.program.steps:
-            arguments = tuple(numbers[arg] for arg in step.args)
-            same = (n for n, taken in self.trace.arguments.items() if taken == arguments and n not in found)
-            number = next(n for n in same if self.trace.values[n].op is step.op)
-            found.add(number)
-            numbers.append(number)
+        program, taken = kernel.program, self.trace.arguments
+        numbers = [*kernel.inputs, *kernel.scalars, *[-1] * len(program.steps)]
+        for reduction, number in zip(program.reductions, kernel.results[len(program.outputs) :], strict=True):
+            numbers[reduction.arg] = taken[number][0]
+        for end, number in zip(program.outputs, kernel.results, strict=False):
+            numbers[end] = number
+        for place in range(len(numbers) - 1, len(numbers) - len(program.steps) - 1, -1):  # from results to operands
+            for arg, number in zip(program.steps[place - len(numbers)].args, taken[numbers[place]], strict=True):
+                numbers[arg] = number
         return numbers
 
     def _moved(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import FLOATING, REAL_FLOATING, Category, float64
+from ..base.dtypes import FLOATING, REAL_FLOATING, Category, float64, real_of
 from ..base.errors import expected
 from ..calls.compositions import macro
 from ..calls.library import on
@@ -70,6 +70,8 @@ def _door(stub: Any, function: Any, accepts: Category) -> Callable[..., Tensor]:
     def call(*operands: Any) -> Tensor:
         if len(operands) != len(parameters):
             raise TypeError(expected(name, "the arguments", f"be {', '.join(parameters)}", f"{len(operands)} of them"))
+        if accepts is not FLOATING and any(map(is_complex, operands)) and has_complex(name, operands):
+            return cast(Tensor, door(name, "")(*operands))
         return cast(Tensor, function(*floats(name, accepts, parameters, operands)))
 
     several = " They broadcast; ValueError where they do not." if len(parameters) > 1 else ""
@@ -98,7 +100,32 @@ def floats(
     dtype = xt.result_type(*given) if tensors else as_tensor(sum(given), function).dtype
     if dtype.kind not in "fc":
         dtype = float64
-    return tuple([xt.astype(as_tensor(x, function, like=device), dtype, copy=False) for x in given])
+    reals = real_of(dtype) if dtype.kind == "c" else dtype  # Bessel functions take complex numbers with real orders
+    kinds = [dtype if is_complex(x) else reals for x in given]
+    found = [as_tensor(x, function, like=device) for x in given]
+    return tuple([xt.astype(x, kind, copy=False) for x, kind in zip(found, kinds, strict=True)])
+
+
+def is_complex(x: Any) -> bool:
+    """Return whether an operand is complex."""
+    return x.dtype.kind == "c" if isinstance(x, Tensor) else isinstance(x, complex)
+
+
+def with_complex(function: F) -> F:
+    """Return a function of real tensors that calls SciPy's of its name for complex ones, without a gradient."""
+    name = function.__name__
+
+    @wraps(function)
+    def call(x: Any, /) -> Any:
+        return door(name, "")(x) if is_complex(x) and has_complex(name, (x,)) else function(x)
+
+    return cast(F, call)
+
+
+def has_complex(name: str, operands: tuple[Any, ...]) -> bool:
+    """Return whether the library's function of a name takes complex numbers."""
+    function = _of_library(name, operands)[0]
+    return any("D" in loop.partition("->")[0] for loop in getattr(function, "types", ()))
 
 
 def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
@@ -113,12 +140,11 @@ def unknown(function: str, argument: str) -> Callable[[Tensor], Tensor]:
 
 def by_library(name: str, operands: tuple[Any, ...]) -> Any:
     """Call SciPy's function of a name, or CuPy's on a GPU, with tensors and Python numbers; it runs at once."""
-    device = common_device(name, operands)
-    function = getattr(device.backend.special(name), name, None)
+    function, device = _of_library(name, operands)
     if function is None:
         raise NotImplementedError(f"{name}: {device} has no function of this name")
     complexes = [x.dtype for x in operands if isinstance(x, Tensor) and x.dtype.kind == "c"]
-    if complexes and not any("D" in loop for loop in getattr(function, "types", ())):
+    if complexes and not has_complex(name, operands):
         raise TypeError(expected(name, "the arguments", "be real", complexes[0]))
     tensors = tuple([x for x in operands if isinstance(x, Tensor)])
     numbers = tuple([None if isinstance(x, Tensor) else x for x in operands])
@@ -128,6 +154,19 @@ def by_library(name: str, operands: tuple[Any, ...]) -> Any:
         return function(*[next(left) if number is None else number for number in numbers])
 
     return on(tensors, name, run)
+
+
+def _of_library(name: str, operands: tuple[Any, ...]) -> tuple[Any, Any]:
+    """Return the function of a name of SciPy's, or of CuPy's where operands lie on a GPU, if there is one, and the
+    device.
+    """
+    device = common_device(name, operands)
+    return native_of(getattr(device.backend.special(name), name, None)), device
+
+
+def native_of(function: Any) -> Any:
+    """Return SciPy's universal function itself: under SCIPY_ARRAY_API its module has functions that dispatch."""
+    return getattr(function, "__wrapped__", function)
 
 
 def door(name: str, doc: str) -> Callable[..., Any]:

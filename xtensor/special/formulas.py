@@ -12,7 +12,7 @@ from typing import Any
 from ..autograd.rules import xt
 from ..base.dtypes import FLOATING, REAL_FLOATING
 from ..base.layout import as_axes
-from ..nn.activations import erf as erf
+from ..nn.activations import erf as real_erf
 from ..nn.activations import log_sigmoid, series, sigmoid
 from ..nn.activations import softplus as _softplus
 from ..nn.normalisers import largest
@@ -24,7 +24,7 @@ from ..standard.elementwise import log1p as log1p
 from ..standard.statistical import Axis
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
-from .declare import composed, floats
+from .declare import composed, floats, with_complex
 
 __all__ = [
     "cosm1",
@@ -51,6 +51,9 @@ __all__ = [
     "xlog1py",
     "xlogy",
 ]
+
+
+erf = with_complex(real_erf)
 
 
 def _one_at(x: Tensor, point: float) -> Tensor:
@@ -135,8 +138,8 @@ def _sinc_slope(x: Tensor) -> Tensor:
 
 
 def _turn(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the difference of x and the nearest integer, and (-1) to the power of that integer."""
-    whole = xt.round(x)
+    """Return the difference of x and the integer nearest to its real part, and (-1) to the power of that integer."""
+    whole = xt.round(xt.real(x) if x.dtype.kind == "c" else x)
     return x - whole, 1 - 2 * xt.abs(xt.remainder(whole, 2))
 
 
@@ -146,7 +149,7 @@ def cos_pi(x: Tensor) -> Tensor:
     return sign * xt.cos(pi * part)
 
 
-@composed(x=_sinc_slope)
+@composed(FLOATING, x=_sinc_slope)
 def sinc(x: Any, /) -> Tensor:
     """Return sin(pi x) / (pi x) of each element, 1 at 0; exactly 0 at the other integers."""
     part, sign = _turn(x)

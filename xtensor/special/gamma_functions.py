@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from math import log, pi
-from typing import Any
+from math import log, nan, pi
+from typing import Any, cast
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
@@ -11,7 +11,7 @@ from ..base.dtypes import FLOATING, REAL_FLOATING
 from ..base.errors import expected
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor
-from .declare import by_library, composed, floats, library, unknown
+from .declare import by_library, composed, door, floats, is_complex, library, unknown
 from .formulas import cos_pi, sinc
 
 __all__ = [
@@ -100,6 +100,8 @@ def zeta(x: Operand, q: Any = None) -> Tensor:
     """
     if q is not None:
         return _zeta(x, q)
+    if is_complex(x):
+        return cast(Tensor, door("zeta", "")(x))
     (x,) = floats("zeta", REAL_FLOATING, ("x",), (x,))
     return _riemann(x) if x.device == "cpu" else _zeta(x, 1.0)  # CuPy has Hurwitz' alone, the same where x > 1
 
@@ -109,9 +111,9 @@ zeta.rule = _zeta.rule  # type: ignore[attr-defined]  # for the table in the doc
 
 @composed(n=unknown("polygamma", "n"), x=lambda n, x: xt.special.polygamma(n + 1, x))
 def polygamma(n: Any, x: Any, /) -> Tensor:
-    """Return the n-th derivative of psi at each x, for non-negative integers n."""
+    """Return the n-th derivative of psi at each x, for non-negative integers n; NaN for other orders."""
     order = xt.where(n == 0, 1, n)
-    sign = 1 - 2 * xt.remainder(order + 1, 2)
+    sign = xt.where(xt.floor(n) == n, 1 - 2 * xt.remainder(order + 1, 2), nan)
     return xt.where(n == 0, psi(x), sign * gamma(order + 1) * _zeta(order + 1, x))
 
 

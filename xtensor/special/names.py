@@ -8,7 +8,7 @@ import numpy
 
 from ..devices.cpu import CPU
 from . import bessel, formulas, gamma_functions, probability
-from .declare import door
+from .declare import door, native_of
 
 NATIVE, COMPOSED, LIBRARY = "native and fused", "composed", "through the library"
 WITH, WITHOUT = "with a gradient", "without one"
@@ -23,9 +23,7 @@ def written() -> dict[str, Any]:
 
 def found(name: str) -> Any:
     """Return SciPy's universal function of a name over tensors; raises AttributeError if there is none."""
-    theirs = None if name[0] == "_" else getattr(_scipy(), name, None)
-    native = getattr(theirs, "__wrapped__", theirs)  # under SCIPY_ARRAY_API, `theirs` is a function that dispatches
-    if not isinstance(native, numpy.ufunc):
+    if name[0] == "_" or not _is_universal(name):
         raise AttributeError(f"module 'xtensor.special' has no attribute {name!r}", name=name)
     return door(name, f"SciPy's function of this name, without a gradient. Source: scipy.special.{name}.")
 
@@ -47,8 +45,7 @@ def groups() -> dict[str, tuple[str, str]]:
 
 
 def _is_universal(name: str) -> bool:
-    theirs = getattr(_scipy(), name, None)
-    return isinstance(getattr(theirs, "__wrapped__", theirs), numpy.ufunc)
+    return isinstance(native_of(getattr(_scipy(), name, None)), numpy.ufunc)
 
 
 def kind(name: str, call: Any) -> tuple[str, str]:

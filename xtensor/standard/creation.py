@@ -7,7 +7,7 @@ If `dtype` is None, it is the standard's default (float64, int64, complex128, bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -298,8 +298,10 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
                 pass  # the code below says what is wrong
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
         value = moved(as_tensor(value, function, "fill_value"), place)
-    kind = value.dtype if isinstance(value, Tensor) else _default_of(value, function)
-    result = empty(shape, dtype=_dtype(dtype, kind, function), device=place)
+    kind = _dtype(dtype, value.dtype if isinstance(value, Tensor) else _default_of(value, function), function)
+    result = empty(shape, dtype=kind, device=place)
+    if type(value) is float and kind.kind in "iu" and not isfinite(value):
+        value = int(np.asarray(value).astype(kind))  # with NumPy's warning
     try:
         setitem(result, ..., value, function)
     except MemoryError:

@@ -332,9 +332,20 @@ class Methods:
         x.imag[...] = value
 
     @property
-    def data(self) -> memoryview:
-        """The memory as a buffer; raises the same errors as `__array__`."""
+    def data(self) -> Any:
+        """The memory as NumPy's array, which is a buffer; raises the same errors as `__array__`. It is no memoryview:
+        netCDF4 takes whatever has one as `data` for an array of NumPy.
+        """
+        return cast(Any, self).__array__()
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Return the memory as a buffer, which Python asks for from 3.12 on; raises the same errors as `__array__`."""
         return memoryview(cast(Any, self).__array__())
+
+    @property
+    def ctypes(self) -> Any:
+        """The address of the memory and what goes with it, as NumPy's `ctypes`; raises the errors of `__array__`."""
+        return cast(Any, self).__array__().ctypes
 
     @property
     def flat(self) -> Any:

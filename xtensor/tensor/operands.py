@@ -28,9 +28,12 @@ _TENSOR = frozenset((Tensor,))
 
 
 def refuse_stranger(x: Any, function: str) -> None:
-    """Raise TypeError for arrays whose class changes their meaning: masked arrays, and matrices."""
+    """Raise an error for arrays whose class changes their meaning: StrangerError for masked arrays, whose reflected
+    operators know the mask, another TypeError for matrices.
+    """
     if isinstance(x, np.ndarray) and type(x) is not np.ndarray and (hasattr(x, "mask") or hasattr(x, "A1")):
-        raise TypeError(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
+        error = StrangerError if hasattr(x, "mask") else TypeError
+        raise error(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
 
 
 def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
@@ -43,6 +46,14 @@ def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
         return np.asarray(x)
     except (TypeError, ValueError, RuntimeError):
         return None
+
+
+def without_operators(x: Any) -> Any:
+    """Return the array of an object that can be converted but has no arithmetic, such as an h5py.Dataset; anything else
+    as it is.
+    """
+    found = None if hasattr(type(x), "__radd__") else foreign_array(x)
+    return x if found is None or found.dtype.kind not in "biufc" else found
 
 
 def numpy_of(x: Any) -> Any:

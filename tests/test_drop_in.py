@@ -175,15 +175,23 @@ def test_views_in_foreign_byte_order_are_converted(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "float32"])
 def test_where_takes_the_bits_of_integers(dtype: str, value: int) -> None:
     mask, x = numpy.asarray([False, True] * 10_000), numpy.zeros(20_000, dtype)
-    theirs = numpy.where(mask, x, value)
     fused = xt.fuse(lambda mask, x: np.where(mask, x, value))
+    try:
+        theirs = numpy.where(mask, x, value)
+    except OverflowError:  # from NumPy 2.5 on
+        for call in (np.where, lambda mask, x, value: fused(mask, x)):
+            with pytest.raises(OverflowError, match=f"Python integer {value} out of bounds for {dtype}"):
+                call(xt.asarray(mask), xt.asarray(x), value)
+        return
     for _ in range(3):
         same(fused(xt.asarray(mask), xt.asarray(x)), theirs)
     same(np.where(xt.asarray(mask), xt.asarray(x), value), theirs)
 
 
 def test_where_refuses_integers_of_more_than_64_bits() -> None:
-    with pytest.raises(OverflowError, match="^where: an integer must fit into 64 bits"):
+    with pytest.raises(
+        OverflowError, match="^where: (an integer must fit into 64 bits|Python integer .* out of bounds)"
+    ):
         np.where(xt.asarray([True] * 9000), xt.zeros(9000, dtype=xt.int8), 2**70)
 
 

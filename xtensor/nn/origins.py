@@ -1,4 +1,4 @@
-"""The positions of the largest elements of windows, and adding gradients there, as LLVM code for one or two axes.
+"""The positions of the largest elements of windows, and adding gradients there, as LLVM code for one to three axes.
 
 Places are found for a register of neighbouring windows at a time, or of channels; elements are added one by one.
 """
@@ -43,20 +43,20 @@ PLACES = np.dtype(np.int32)
 # How an array lies: the lengths of its first two axes, the steps of all in elements, and the bytes of one.
 Lies = tuple[Shape, Shape, int]
 
-_STEPS = ("image", "plane", "row", "column")
-_COUNTS = ("images", "planes", "out.h", "out.w")
+_STEPS = ("image", "plane", "slab", "row", "column")
+_COUNTS = ("images", "planes", "out.d", "out.h", "out.w")
 
 
 class Form(NamedTuple):
-    """What code is made for: window, stride, dilation and low padding of each of two axes. by_channels: whether a
+    """What code is made for: window, stride, dilation and low padding of each of three axes. by_channels: whether a
     register holds windows of neighbouring channels, else of neighbouring columns, which lie side by side.
     """
 
     char: str
-    window: tuple[int, int]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    low: tuple[int, int]
+    window: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
     by_channels: bool
 
 
@@ -69,16 +69,16 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
     fits = volume(axes) <= LARGEST and _is_worth(x, places, axes, x.dtype)
     if not fits or places.dtype != PLACES:
         return False
-    x, places, axes = _flat(x), _flat(places), _two(axes)
+    x, places, axes = _deep(x), _deep(places), _three(axes)
     window, stride, dilation, low = zip(*[(a.kernel, a.stride, a.dilation, a.low) for a in axes], strict=True)
     steps, machine = [[step // one.itemsize for step in one.strides] for one in (x, places)], host()
     by_channels = steps[0][1] == steps[1][1] == 1
-    if machine is None or not (by_channels or steps[0][3] == steps[1][3] == 1):
+    if machine is None or not (by_channels or steps[0][4] == steps[1][4] == 1):
         return False
     lanes = machine.vector_bytes // x.itemsize
     code = _finding(Form(x.dtype.char, window, stride, dilation, low, by_channels), lanes)
-    (high, wide), limit = outs(axes), x.shape[1] if by_channels else axes[1].out
-    out = (high, wide) if by_channels else (high, -(-wide // lanes))
+    (*others, wide), limit = outs(axes), x.shape[1] if by_channels else axes[2].out
+    out = (*others, wide) if by_channels else (*others, -(-wide // lanes))
     seconds = places.size * volume(axes) / SPEED / lanes
     _made(code, (x, places), out, [*sizes(axes), limit], seconds, lanes if by_channels else 1).run(x, places)
     return True
@@ -90,8 +90,10 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
     g, places: (batch, channels, *outputs). x: (batch, channels, *lengths); its spatial axes must be strided like one.
     """
     fits = g.dtype == x.dtype and places.dtype == PLACES and _is_worth(g, places, axes, x.dtype)
-    g, places, x, axes = _flat(g), _flat(places), _flat(x), _two(axes)
-    if not fits or (x.shape[2] > 1 and x.strides[2] != x.shape[3] * x.strides[3]):
+    g, places, x, axes = _deep(g), _deep(places), _deep(x), _three(axes)
+    if not fits or any(
+        n > 1 and x.strides[a] != x.shape[a + 1] * x.strides[a + 1] for a, n in enumerate(x.shape[2:4], 2)
+    ):
         return False
     arrays = g, places, x
     _made(_adding(x.dtype.char), arrays, outs(axes), [], g.size / SPEED).run(*arrays)
@@ -107,27 +109,29 @@ def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
         return None
     if not g.dtype == x.dtype == to.dtype or volume(axes) > LARGEST or not _is_worth(x, g, axes, x.dtype):
         return None
-    g, x, to, (high, wide) = _flat(g), _flat(x), _flat(to), _two(axes)
+    g, x, to, (deep, high, wide) = _deep(g), _deep(x), _deep(to), _three(axes)
     machine = host()
     lanes = machine.vector_bytes // x.itemsize if machine is not None else 0
-    if wide.kernel > lanes or any(one.strides[3] != x.itemsize or not one.flags.aligned for one in (g, x, to)):
+    if wide.kernel > lanes or any(one.strides[4] != x.itemsize or not one.flags.aligned for one in (g, x, to)):
         return None
-    code, blocks = _sending(x.dtype.char, lanes, high.kernel, wide.kernel), -(-wide.out // (lanes // wide.kernel))
-    return _made(code, (g, x, to), (high.out, blocks), [wide.out], x.size / SPEED / lanes)
+    code = _sending(x.dtype.char, lanes, (deep.kernel, high.kernel, wide.kernel))
+    blocks = -(-wide.out // (lanes // wide.kernel))
+    return _made(code, (g, x, to), (deep.out, high.out, blocks), [wide.out], x.size / SPEED / lanes)
 
 
 def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
-    pays = x.size and x.ndim <= 4 and worth_compiling(x, dtype, SLOWER * places.size * volume(axes))
+    pays = x.size and x.ndim <= 5 and worth_compiling(x, dtype, SLOWER * places.size * volume(axes))
     return bool(pays and x.flags.aligned and places.flags.aligned)  # flags that other libraries' arrays lack
 
 
-def _flat(x: Array) -> Array:
-    """Return (batch, channels, length) as planes of one row."""
-    return x[:, :, None] if x.ndim == 3 else x
+def _deep(x: Array) -> Array:
+    """Return (batch, channels, *lengths) as slabs of rows."""
+    return x[(slice(None), slice(None), *[None] * (5 - x.ndim))]
 
 
-def _two(axes: Axes) -> tuple[Axis, Axis]:
-    return (axes[0], axes[1]) if len(axes) == 2 else (Axis(1, 1, 1, 1, 1, 0), axes[0])
+def _three(axes: Axes) -> tuple[Axis, Axis, Axis]:
+    every = (*[Axis(1, 1, 1, 1, 1, 0)] * (3 - len(axes)), *axes)
+    return every[0], every[1], every[2]
 
 
 def _made(
@@ -166,23 +170,25 @@ def _launches(code: Code, lies: Sequence[Lies], out: Shape, more: Shape, seconds
 @cache
 def _finding(form: Form, lanes: int) -> Code:
     """Return the code of `find`: registers hold neighbouring windows of a row, or of channels that lie side by side."""
-    (high, wide), of = form.window, Registers(form.char, lanes, 1, 1)
-    numbers = [*_COUNTS, *_steps("x", "p"), "size.h", "size.w", "limit"]
-    by, others = ("c", ("n", "first", None, None)) if form.by_channels else ("w", ("n", "c", None, None))
-    where = ("n", "first", "h", "w") if form.by_channels else ("n", "c", "h", "first")
+    (deep, high, wide), of = form.window, Registers(form.char, lanes, 1, 1)
+    numbers = [*_COUNTS, *_steps("x", "p"), "size.d", "size.h", "size.w", "limit"]
+    by, channel = ("c", "first") if form.by_channels else ("w", "c")
+    others = ("n", channel, None, None, None)
+    where = ("n", channel, "d", "h", "w" if form.by_channels else "first")
     inner = [
         f"  %first = mul i64 %{by}, {lanes}\n  %left = sub i64 %limit, %first",
         *first_lanes(of, "there", "%left"),
         *_at("x", *others),
         *_at("p", *where),
-        f"  %r.by = mul i64 %h, {form.stride[0]}\n  %q.by = mul i64 %{'w' if by == 'c' else 'first'}, {form.stride[1]}",
+        f"  %s.by = mul i64 %d, {form.stride[0]}\n  %r.by = mul i64 %h, {form.stride[1]}",
+        f"  %q.by = mul i64 %{'w' if by == 'c' else 'first'}, {form.stride[2]}",
     ]
-    for i in range(high):
-        inner += _row_of(form, i)
+    for m, (i, j) in enumerate(product(range(deep), range(high))):
+        inner += _row_of(form, m, i, j)
     for j in range(wide):
         inner += _column_of(form, j, lanes)
     best, place = "", ""
-    for k, (i, j) in enumerate(product(range(high), range(wide))):
+    for k, (i, j) in enumerate(product(range(deep * high), range(wide))):
         inner += _looked_at(form, k, i, j, of)
         inner += _taken(form, k, best, place, of)
         best, place = f"%best{k}", f"%found{k}"
@@ -197,12 +203,19 @@ def _gather(of: Registers) -> str:
     return f"{_vector(of)} @llvm.masked.gather.{_suffix(of)}.v{of.lanes}p0"
 
 
-def _row_of(form: Form, i: int) -> list[str]:
-    """Return the lines that make a row of windows: %r, whether it is %in.h, and where it, or the first one, begins."""
+def _row_of(form: Form, m: int, i: int, j: int) -> list[str]:
+    """Return the lines that make a row of windows, of those of their slab i the one j: whether it is %in.h, and where
+    it, or the first one, begins.
+    """
     return [
-        f"  %r{i} = add i64 %r.by, {i * form.dilation[0] - form.low[0]}\n  %in.h{i} = icmp ult i64 %r{i}, %size.h",
-        f"  %r.some{i} = select i1 %in.h{i}, i64 %r{i}, i64 0\n  %down{i} = mul i64 %r.some{i}, %x.row",
-        f"  %line{i} = mul i64 %r{i}, %size.w\n  %line.small{i} = trunc i64 %line{i} to i32",
+        f"  %s{m} = add i64 %s.by, {i * form.dilation[0] - form.low[0]}\n  %in.d{m} = icmp ult i64 %s{m}, %size.d",
+        f"  %r{m} = add i64 %r.by, {j * form.dilation[1] - form.low[1]}\n  %in.r{m} = icmp ult i64 %r{m}, %size.h",
+        f"  %in.h{m} = and i1 %in.d{m}, %in.r{m}",
+        f"  %s.some{m} = select i1 %in.h{m}, i64 %s{m}, i64 0\n  %r.some{m} = select i1 %in.h{m}, i64 %r{m}, i64 0",
+        f"  %down.s{m} = mul i64 %s.some{m}, %x.slab\n  %down.r{m} = mul i64 %r.some{m}, %x.row",
+        f"  %down{m} = add i64 %down.s{m}, %down.r{m}\n  %line.s{m} = mul i64 %s.some{m}, %size.h",
+        f"  %line.r{m} = add i64 %line.s{m}, %r.some{m}\n  %line{m} = mul i64 %line.r{m}, %size.w",
+        f"  %line.small{m} = trunc i64 %line{m} to i32",
     ]
 
 
@@ -210,10 +223,10 @@ def _column_of(form: Form, j: int, lanes: int) -> list[str]:
     """Return the lines that make the columns of an element of all windows of a register: %q, the first of them; %qs,
     all, as 32 bits; and whether they are %in.w.
     """
-    ints, step = f"<{lanes} x i32>", 0 if form.by_channels else form.stride[1]
+    ints, step = f"<{lanes} x i32>", 0 if form.by_channels else form.stride[2]
     counting = ", ".join(f"i32 {lane * step}" for lane in range(lanes))
     return [
-        f"  %q{j} = add i64 %q.by, {j * form.dilation[1] - form.low[1]}\n  %q.small{j} = trunc i64 %q{j} to i32",
+        f"  %q{j} = add i64 %q.by, {j * form.dilation[2] - form.low[2]}\n  %q.small{j} = trunc i64 %q{j} to i32",
         *splat(f"q{j}", "i32", ints, lanes, f"q.small{j}"),
         f"  %qs{j} = add {ints} %q{j}.all, <{counting}>\n  %size.small{j} = trunc i64 %size.w to i32",
         *splat(f"size{j}", "i32", ints, lanes, f"size.small{j}"),
@@ -241,9 +254,9 @@ def _looked_at(form: Form, k: int, i: int, j: int, of: Registers) -> list[str]:
         return lines
     lines += [f"  %along{k} = mul i64 %q{j}, %x.column\n  %off{k} = add i64 %down{i}, %along{k}"]
     lines += [f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 %off{k}"]
-    if form.stride[1] == 1:
+    if form.stride[2] == 1:
         return [*lines, _masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}")]
-    places = ", ".join(f"i64 {lane * form.stride[1]}" for lane in range(lanes))
+    places = ", ".join(f"i64 {lane * form.stride[2]}" for lane in range(lanes))
     given = f"<{lanes} x ptr> %each{k}, i32 {of.itemsize}, {mask} %in{k}, {vector} zeroinitializer"
     return [
         *lines,
@@ -275,8 +288,8 @@ def _adding(char: str) -> Code:
     """Return the code of `add`."""
     kind = TYPES[char]
     inner = [
-        *(line for name in ("g", "p") for line in _at(name, "n", "c", "h", "w")),
-        *_at("x", "n", "c", None, None),
+        *(line for name in ("g", "p") for line in _at(name, "n", "c", "d", "h", "w")),
+        *_at("x", "n", "c", None, None, None),
         "  %small = load i32, ptr %p.at\n  %place = sext i32 %small to i64",
         "  %there = icmp sge i64 %place, 0\n  br i1 %there, label %take, label %past\ntake:",
         f"  %off = mul i64 %place, %x.column\n  %to = getelementptr {kind}, ptr %x.at, i64 %off",
@@ -288,8 +301,9 @@ def _adding(char: str) -> Code:
 
 
 @cache
-def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
+def _sending(char: str, lanes: int, window: tuple[int, int, int]) -> Code:
     """Return the code of `sending_of`: a register holds windows of a row; all lanes of one find its largest."""
+    deep, high, wide = window
     form, kind, some = Registers(char, lanes, 1, 1), TYPES[char], lanes // wide
     vector, ints, mask = f"<{lanes} x {kind}>", f"<{lanes} x i32>", f"<{lanes} x i1>"
     windows, every = [lane // wide for lane in range(lanes)], range(lanes)
@@ -299,17 +313,20 @@ def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
         f"  %few = and {mask} %there, {_lanes('i1', [n < some for n in every])}",
         f"  %spread = shufflevector {mask} %few, {mask} poison, {ints} {_lanes('i32', windows)}",
         f"  %own = and {mask} %spread, {_lanes('i1', [n < some * wide for n in every])}",
-        f"  %top = mul i64 %h, {high}\n  %begin = mul i64 %first, {wide}",
-        *(line for name, row in (("g", "h"), ("x", None), ("to", None)) for line in _at(name, "n", "c", row, None)),
+        f"  %front = mul i64 %d, {deep}\n  %top = mul i64 %h, {high}\n  %begin = mul i64 %first, {wide}",
+        *_at("g", "n", "c", "d", "h", None),
+        *(line for name in ("x", "to") for line in _at(name, "n", "c", None, None, None)),
         f"  %g.from = getelementptr {kind}, ptr %g.at, i64 %first",
         _masked_load(form, "%g.few", "%g.from", "%few"),
         f"  %g.all = shufflevector {vector} %g.few, {vector} poison, {ints} {_lanes('i32', windows)}",
     ]
     best, place = "", ""
-    for i in range(high):
-        inner += [f"  %row{i} = add i64 %top, {i}"]
+    for i, (slab, row) in enumerate(product(range(deep), range(high))):
+        inner += [f"  %slab{i} = add i64 %front, {slab}\n  %row{i} = add i64 %top, {row}"]
         for name in ("x", "to"):
-            inner += [f"  %{name}.far{i} = mul i64 %row{i}, %{name}.row"]
+            inner += [f"  %{name}.by.s{i} = mul i64 %slab{i}, %{name}.slab"]
+            inner += [f"  %{name}.by.r{i} = mul i64 %row{i}, %{name}.row"]
+            inner += [f"  %{name}.far{i} = add i64 %{name}.by.s{i}, %{name}.by.r{i}"]
             inner += [f"  %{name}.off{i} = add i64 %{name}.far{i}, %begin"]
             inner += [f"  %{name}.at{i} = getelementptr {kind}, ptr %{name}.at, i64 %{name}.off{i}"]
         inner += [_masked_load(form, f"%line{i}", f"%x.at{i}", "%own")]
@@ -318,7 +335,7 @@ def _sending(char: str, lanes: int, high: int, wide: int) -> Code:
             inner += [f"  %v{k} = shufflevector {vector} %line{i}, {vector} poison, {ints} {mine}"]
             inner += _taken_by_lanes(k, best, place, vector, lanes) if k else []
             best, place = (f"%best{k}", f"%place{k}") if k else ("%v0", "zeroinitializer")
-    for i in range(high):
+    for i in range(deep * high):
         inner += [
             f"  %is{i} = icmp eq {ints} {place}, {_lanes('i32', [i * wide + n % wide for n in every])}",
             f"  %out{i} = select {mask} %is{i}, {vector} %g.all, {vector} zeroinitializer",
@@ -362,7 +379,7 @@ def _at(name: str, *counters: str | None) -> list[str]:
 
 def _function(pointers: Sequence[str], numbers: Sequence[str], inner: list[str], kinds: dict[str, str]) -> str:
     """Return a kernel of loops over images, planes, rows and columns of windows."""
-    loops = list(zip("nchw", _COUNTS, strict=True))
+    loops = list(zip("ncdhw", _COUNTS, strict=True))
     lines = ["define void @kernel(ptr %table) {\nentry:", *loads(pointers, numbers)]
     before = "entry"
     for name, count in loops:

@@ -32,12 +32,19 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
 # The types of operands that xt.where takes as they are.
 _ARRAYS = Tensor, numpy.ndarray, numpy.generic
 _OPERANDS = (*_ARRAYS, bool, int, float, complex)
+_WRAPS = tuple(map(int, numpy.__version__.split(".")[:2])) < (2, 5)
 
 
 def _wrapped(x: Any, other: Any) -> Any:
-    """Return an operand of `where`; a Python integer is wrapped to the other operand's integer dtype, as in NumPy."""
+    """Return an operand of `where`; a Python integer is wrapped to the other operand's integer dtype, as in NumPy up to
+    2.4; the later ones refuse an integer that does not fit.
+    """
     if type(x) is not int or not isinstance(other, _ARRAYS) or other.dtype.kind not in "iu":
         return x
+    kind: Any = other.dtype
+    ends = numpy.iinfo(kind)
+    if not _WRAPS and not ends.min <= x <= ends.max:
+        raise OverflowError(f"where: Python integer {x} out of bounds for {other.dtype}")
     if not -(1 << 63) <= x < 1 << 64:
         raise OverflowError(expected("where", "an integer", "fit into 64 bits", x))
     bits = 8 * other.dtype.itemsize

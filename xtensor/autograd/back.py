@@ -18,7 +18,7 @@ from ..storage.pool import is_alone
 from ..storage.storage import watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from .pieces import Pieces, key_of
-from .rules import fit, xt
+from .rules import RULES, fit, xt
 from .tape import Deferred, Leaf, Output, Step, is_recording
 
 _serial = attrgetter("serial")
@@ -113,7 +113,7 @@ def go_back(
     cotangents: dict[Step, Any] = {}
     sums: set[Step] = set()
     found: dict[Step, Tensor] = {}
-    in_pieces = not is_recording()
+    selecting = None if is_recording() else RULES.get("getitem")
     _add_seeds(seeds, cotangents, sums)
     while order:
         step = order.pop()
@@ -134,7 +134,7 @@ def go_back(
             useful |= more
             _add_seeds(seeds, cotangents, sums)
             del seeds, inner
-        elif in_pieces and (key := key_of(step)) is not None:
+        elif selecting is not None and step.rule is selecting and (key := key_of(step)) is not None:
             _add_piece(step, key, g, cotangents, sums)
             if free:
                 step.given = None

@@ -12,7 +12,7 @@ import numpy as np
 from ..base.options import thin_closed
 from ..plan.costs import DIRECT_BELOW
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
-from .rules import RULES, Like, xt
+from .rules import Like, xt
 from .tape import Step
 
 # Types of the items of a key whose places are known.
@@ -28,8 +28,8 @@ def adds_axes(key: Any) -> bool:
 
 
 def key_of(step: Step) -> tuple[Any, ...] | None:
-    """Return the key of a step that selects fewer elements of its parent; None for other steps."""
-    if step.rule is not RULES.get("getitem") or not step.given or len(step.parents) != 1:
+    """Return the key of a step of `getitem` that selects fewer elements of its parent by plain items, else None."""
+    if not step.given:
         return None
     key = step.given["key"]
     key = key if type(key) is tuple else (key,)

@@ -431,6 +431,16 @@ def test_buffers(x: Any, n: Any) -> None:
             memoryview(leaf * 2.0)
 
 
+def test_views_as_raw_bytes(x: Any, n: Any) -> None:
+    """They are NumPy's, over the same memory: tensors have no such dtype, and zarr compares chunks so."""
+    found = x.view("V8")
+    assert type(found) is np.ndarray and found.tobytes() == n.tobytes()
+    x[0, 0] = 9.0
+    assert found.tobytes() == np.asarray(x).tobytes()
+    with pytest.raises(TypeError, match="view: dtype must be"):
+        x.view("U2")
+
+
 def test_infinities_as_integers() -> None:
     """As NumPy's full, with its warning."""
     with pytest.warns(RuntimeWarning, match="invalid value"):

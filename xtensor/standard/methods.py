@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..autograd.rules import Like, xt
-from ..autograd.tape import differentiable
+from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import DType, canonical, real_of
 from ..base.errors import check_choice, expected
 from ..base.layout import Layout, c_strides, dense_like
@@ -120,6 +120,20 @@ def _read_back(g: Tensor, like: Like) -> Tensor:
     if real_of(g.dtype) != real_of(like.dtype):
         raise NotImplementedError(f"view: no derivative is known from {g.dtype} to {like.dtype}")
     return copied(g, "C").view(like.dtype)
+
+
+def view_as(x: Tensor, dtype: Any) -> Any:
+    """Return the result of the method `view`."""
+    wanted = x.dtype if dtype is None else np.dtype(dtype)
+    if wanted.kind == "V":
+        return x.__array__().view(wanted)
+    target = canonical(wanted, "view")
+    if not wanted.isnative:
+        return swapped(view_as(x, target))
+    if target == x.dtype:
+        return x[...]
+    # writes of integers into memory with a gradient could not be recorded
+    return reread(x, target, target.kind in "fc" or not (x.requires_grad and is_recording()))
 
 
 @differentiable(x=lambda g, like: _read_back(g, like), view=True)

@@ -183,16 +183,10 @@ class Tensor(Operators, Methods):
         """Return a view of the same bytes as another dtype; the length of the last axis is adapted.
 
         Gradients pass only between complex numbers and their parts; an integer view of a tensor that has a gradient is
-        read-only, as is the copy that a foreign byte order takes. Raises ValueError if the bytes do not divide evenly.
+        read-only, as is the copy that a foreign byte order takes. A view as raw bytes or records ("V8") is NumPy's, and
+        raises as `__array__` does. Raises ValueError if the bytes do not divide evenly.
         """
-        target = self.dtype if dtype is None else canonical(dtype, "view")
-        if dtype is not None and not np.dtype(dtype).isnative:
-            return xt.standard.methods.swapped(self.view(target))
-        if target == self.dtype:
-            return self[...]
-        # writes of integers into memory with a gradient could not be recorded
-        seen = target.kind in "fc" or not (self.requires_grad and xt.autograd.tape.is_recording())
-        return xt.standard.methods.reread(self, target, seen)
+        return xt.standard.methods.view_as(self, dtype)
 
     def resize(self, *shape: Any, refcheck: bool = True, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place, packed in C order, and return this tensor; new elements are 0.

@@ -302,3 +302,50 @@ def test_averages_of_large_parts(kernel: tuple[int, int], last: bool) -> None:
     spread = np.expand_dims(g, (first + 1, first + 3)) / np.prod(kernel)
     given = np.broadcast_to(spread, split.shape).reshape(x.shape)
     np.testing.assert_allclose(pullback(xt.asarray(g))[0].numpy(), given, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("layout", [None, "last"])
+@pytest.mark.parametrize(
+    ("lengths", "kernel", "kind"),
+    [
+        ((12, 10, 8), (2, 2, 2), {}),
+        ((9, 11, 14), (3, 3, 3), {"stride": 2, "padding": 1}),
+        ((7, 8, 9), (2, 3, 2), {"stride": (1, 2, 3), "dilation": (2, 1, 1)}),
+        ((28, 36), (14, 12), {}),
+        ((30, 30), (30, 30), {}),
+        ((20, 22), (15, 13), {"stride": (5, 3)}),
+        ((24, 24), (4, 4), {}),
+    ],
+)
+def test_gradients_of_maxima_go_to_the_first_of_equal_ones(
+    lengths: tuple[int, ...], kernel: tuple[int, ...], kind: dict[str, Any], layout: str | None
+) -> None:
+    """Windows on three axes, large ones, and all of an axis: of elements with few values, and with NaN."""
+    rng, rank = np.random.default_rng(kernel), len(lengths)
+    x = rng.integers(0, 4, (2, 17, *lengths)).astype(float)
+    x[0, 3, *[n // 2 for n in lengths]] = np.nan
+    stride, padding, dilation = [
+        one if isinstance(one, tuple) else (one,) * rank
+        for one in (kind.get("stride", kernel), kind.get("padding", 0), kind.get("dilation", 1))
+    ]
+    pads = [(0, 0), (0, 0), *[(p, p) for p in padding]]
+    wide = np.pad(x, pads, constant_values=-np.inf)
+    outs = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[2:], dilation, kernel, stride, strict=True)]
+    g, expected = rng.normal(size=(2, 17, *outs)), np.zeros(wide.shape)
+    for place in np.ndindex(2, 17, *outs):
+        own = [
+            slice(o * s, o * s + d * (k - 1) + 1, d)
+            for o, s, d, k in zip(place[2:], stride, dilation, kernel, strict=True)
+        ]
+        part = wide[(*place[:2], *own)]
+        first = np.unravel_index(np.argmax(part), part.shape)
+        at = [o * s + f * d for o, s, f, d in zip(place[2:], stride, first, dilation, strict=True)]
+        expected[(*place[:2], *at)] += g[place]
+    inner = tuple(slice(p, n - p) for p, n in zip(padding, wide.shape[2:], strict=True))
+    expected = expected[(slice(None), slice(None), *inner)]
+    last = layout is not None
+    own_layout = {2: "NHWC", 3: "NDHWC"}[rank] if last else None
+    given, cotangent = [xt.asarray(np.ascontiguousarray(np.moveaxis(one, 1, -1)) if last else one) for one in (x, g)]
+    with xt.options(engine="llvm"):
+        found = xt.vjp(lambda x: nn.max_pool(x, kernel, layout=own_layout, **kind), given)[1](cotangent)[0].numpy()
+    np.testing.assert_allclose(np.moveaxis(found, -1, 1) if last else found, expected, rtol=0, atol=1e-13)

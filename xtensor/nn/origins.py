@@ -38,6 +38,9 @@ Array = Any  # NumPy's, in whose types views of unknown rank cannot be written
 # Elements of windows that one thread examines per second; how much longer other ways take for one than for a product.
 SPEED, SLOWER = 1e9, 1000
 
+# Elements of adjacent windows up to which these are sent to at once; larger ones are found, and then added to.
+SENT = 9
+
 PLACES = np.dtype(np.int32)
 
 # How an array lies: the lengths of its first two axes, the steps of all in elements, and the bytes of one.
@@ -107,7 +110,7 @@ def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
     side_by_side = all(axis == Axis(axis.size, axis.out, axis.kernel, axis.kernel, 1, 0) for axis in axes)
     if not side_by_side or any(axis.out * axis.kernel != axis.size for axis in axes):
         return None
-    if not g.dtype == x.dtype == to.dtype or volume(axes) > LARGEST or not _is_worth(x, g, axes, x.dtype):
+    if not g.dtype == x.dtype == to.dtype or volume(axes) > SENT or not _is_worth(x, g, axes, x.dtype):
         return None
     g, x, to, (deep, high, wide) = _deep(g), _deep(x), _deep(to), _three(axes)
     machine = host()

@@ -63,8 +63,9 @@ SCRATCH = 64_000_000
 # Elements of a window up to which windows are combined as views.
 FEW_ELEMENTS = 9
 
-# The length of windows from which sums of parts of rows are reductions along these, and up to which sums of taps.
-LONG_SUMS, LONG_TAPS = 5, 32
+# The length of windows from which maxima and sums of parts of rows are reductions along these, and up to which sums are
+# those of taps.
+LONG_MAXIMA, LONG_SUMS, LONG_TAPS = 11, 5, 32
 
 # So many elements are placed at a time, to which indices of eight bytes are made; and on other devices than the CPU.
 FLAT, FLAT_ELSEWHERE = 1 << 16, 1 << 24
@@ -269,9 +270,15 @@ def _of_averages(g: Tensor, axis: int, length: int) -> Tensor:
 
 
 def adaptive_max_pool(x: Tensor, lengths: int | Sequence[int], /, *, layout: str | None = None) -> Tensor:
-    """Return the largest elements of the windows of adaptive_avg_pool; equal largest elements share the derivative."""
+    """Return the largest elements of the windows of adaptive_avg_pool.
+
+    The derivative goes to the first of several largest elements where all windows are of one size; else these share it.
+    """
     x, spatial_axes, _ = all_spatial("adaptive_max_pool", x, layout)
     parts_along = each(lengths, len(spatial_axes), "adaptive_max_pool", "lengths", least=1)
+    shares = [divmod(x.shape[axis], wanted) for axis, wanted in zip(spatial_axes, parts_along, strict=True)]
+    if x.dtype in REAL and not any(rest for _, rest in shares):
+        return max_pool(x, tuple([share for share, _ in shares]), layout=layout)
     for axis, wanted in zip(spatial_axes, parts_along, strict=True):
         parts = _parts(x.shape[axis], wanted)
         longest = max(stop - start for start, stop in parts)
@@ -392,7 +399,8 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     parts = x.device == "cpu" and _are_parts(plan.axes)
     if parts and not largest and plan.axes[-1].kernel <= LONG_TAPS and are_quick(x, along := _taps_of(plan)):
         return summed(x, along, plan.function)
-    if parts and (plan.axes[-1].out == 1 if largest else plan.axes[-1].kernel >= LONG_SUMS):
+    is_whole, length = plan.axes[-1].out == 1, plan.axes[-1].kernel
+    if parts and ((is_whole or length >= LONG_MAXIMA) if largest else length >= LONG_SUMS):
         shape, axes = _split(x.shape, plan)
         split = xt.reshape(x, shape)
         return xt.max(split, axis=axes) if largest else xt.sum(split, axis=axes, dtype=x.dtype)
@@ -561,6 +569,8 @@ def _origins_in(a: Any, b: Any, plan: Plan) -> Any:
         given[:, :, 0], target[:, :, 0], plan.axes, PLACE
     ):
         return offsets
+    if library is np and prod(outs(plan.axes)) < volume(plan.axes) and all(map(_is_inside, plan.axes)):
+        return _origins_of_few(given[:, :, 0], target[:, :, 0], plan.axes, offsets)
     combine(given, target, plan.axes, lambda _: term, _first, least, SCRATCH, lambda found, _: found[1])
     begins = [library.asarray(one) for one in _begins(plan.axes, steps, kind)]
     starts, inside = (one[..., None] if plan.last else one for one in begins)
@@ -568,6 +578,22 @@ def _origins_in(a: Any, b: Any, plan: Plan) -> Any:
     lowest = b == least
     if lowest.any():  # as the padding is
         library.copyto(offsets, inside, where=lowest)
+    return offsets
+
+
+def _origins_of_few(a: Any, target: Any, axes: Axes, offsets: Any) -> Any:
+    """Return the places, of which target is a view, where windows lie inside and have more elements than there are
+    outputs: window by window.
+    """
+    for output in np.ndindex(*outs(axes)):
+        begins = [n * axis.stride for n, axis in zip(output, axes, strict=True)]
+        own = [slice(at, at + axis.span, axis.dilation) for at, axis in zip(begins, axes, strict=True)]
+        left = a[(slice(None), slice(None), *own)].reshape(*a.shape[:2], -1).argmax(axis=2)
+        found, step = 0, 1
+        for at, axis in zip(begins[::-1], axes[::-1], strict=True):
+            found = found + (at + left % axis.kernel * axis.dilation) * step
+            left, step = left // axis.kernel, step * axis.size
+        target[(slice(None), slice(None), *output)] = found
     return offsets
 
 

@@ -175,3 +175,37 @@ def test_what_does_not_pay() -> None:
             x = xt.asarray(np.ones(shape), copy=True)
             assert "strip by strip" not in xt.explain(centred(x))
         assert "strip by strip" in xt.explain(centred(xt.asarray(np.ones((1000, 64)), copy=True)))
+
+
+# ---- short rows
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
+@pytest.mark.parametrize(
+    ("shape", "axes", "order"),
+    [
+        ((3000, 3), (1,), (0, 1)),
+        ((40, 28, 2, 28, 2), (2, 4), (0, 1, 2, 3, 4)),
+        ((40, 5, 30, 7), (3,), (0, 1, 2, 3)),
+        ((40, 5, 30, 7), (1, 3), (2, 0, 1, 3)),
+        ((6, 500, 8), (0, 2), (0, 1, 2)),
+        ((100, 17, 1, 4), (2, 3), (0, 1, 2, 3)),
+    ],
+)
+def test_reductions_of_short_rows(
+    shape: tuple[int, ...], axes: tuple[int, ...], order: tuple[int, ...], dtype: str, threads: int
+) -> None:
+    """Points, squares of pixels, and other rows that are shorter than a register, after a step and alone."""
+    rng = np.random.default_rng(len(shape))
+    native = (rng.integers(-4, 5, shape) > 0) if dtype == "bool" else rng.integers(-4, 5, shape).astype(dtype)
+    x, seen = xt.permute_dims(xt.asarray(native, copy=True), order), native.transpose(order)
+    with xt.options(engine="llvm", lazy="always", threads=threads):
+        for name in ("sum", "any", "count_nonzero") if dtype == "bool" else ("sum", "max", "min", "all"):
+            for keepdims in (False, True):
+                found = getattr(xt, name)(x, axis=axes, keepdims=keepdims)
+                expected = getattr(np, name)(seen, axis=axes, keepdims=keepdims)
+                np.testing.assert_array_equal(found.numpy(), expected)
+        if dtype != "bool":
+            found = xt.sum((x - 1) * x, axis=axes)
+            np.testing.assert_array_equal(found.numpy(), np.sum((seen - 1) * seen, axis=axes))

@@ -29,6 +29,10 @@ PIECE, PIECE_ROWS = 16384, 512
 # The most rows that are not cut if the array fits the caches: the destination accumulates. Rows combined at once.
 UNCUT_ROWS, GROUP = 4096, 4
 
+# Reduced rows of at most so many elements are columns of loops along axes of at least so many elements. All rows of so
+# few are combined at once, by so many steps at most.
+SHORT, LONG, UNROLLED = 8, 16, 256
+
 
 def reduction_launches(
     program: Program,
@@ -53,9 +57,22 @@ def _over(
     program: Program, nest: Nest, places: Sequence[Place], scalars: Sequence[Scalar], making: Making
 ) -> list[Launch]:
     """Return a program with reductions over a nest as launches."""
+    nest = _with_long_rows(nest)
     if nest.reduced[-1]:
         return _along_rows(program, nest, places, scalars, making)
     return _by_folding(program, nest, places, scalars, making)
+
+
+def _with_long_rows(nest: Nest) -> Nest:
+    """Return a nest with its last loop that is not reduced innermost, if it is long and the rows reduced now are short:
+    squares of four pixels, or coordinates of points.
+    """
+    kept = [place for place, reduced in enumerate(nest.reduced) if not reduced]
+    if not kept or not nest.reduced[-1] or nest.lengths[-1] > SHORT or nest.lengths[kept[-1]] < LONG:
+        return nest
+    order = [place for place in range(len(nest.lengths)) if place != kept[-1]] + [kept[-1]]
+    strides = [tuple([one[place] for place in order]) for one in nest.strides]
+    return Nest(tuple([nest.lengths[n] for n in order]), tuple(strides), tuple([nest.reduced[n] for n in order]))
 
 
 def _along_rows(
@@ -208,9 +225,10 @@ def _folds(
     size: the rows of a piece, along an axis of the nest.
     """
     plain, length = len(nest.strides) - len(program.reductions), nest.lengths[axis]
-    grouped, folds = length - length % GROUP, []
+    group = length if length <= SHORT and length * len(program.steps) <= UNROLLED else GROUP
+    grouped, folds = length - length % group, list[Launch]()
     steps = [one[axis] for one in nest.strides[:plain]]
-    for rows, taken in ((GROUP, range(grouped)), (1, range(grouped, length))):
+    for rows, taken in ((group, range(grouped)), (1, range(grouped, length))):
         if not taken:
             continue
         moved = [(one[axis] * size, *one[:axis], one[axis] * rows, *one[axis + 1 :]) for one in nest.strides[:plain]]
@@ -258,6 +276,9 @@ def _fold(
         costs.FOLD_STRIP, -(-lengths[-1] * len(boxes) // (making.threads * 64)) * 64
     )  # begin where cache lines do
     strips = [strip for box in boxes for strip in parts_of(box, len(lengths) - 1, width)]
+    if len(strips) < making.threads:
+        axis = max(range(len(lengths)), key=lambda n: lengths[n] if all(one[n] for one in accumulators) else 0)
+        strips = [part for one in strips for part in parts_of(one, axis, -(-one.lengths[axis] // making.threads))]
     far = prod(lengths) * rows * program.widest > costs.STREAM_BYTES
     ahead = {place: rows * steps[place % inputs] or costs.AHEAD for place in range(inputs * rows if far else 0)}
     loops = Nest(lengths, every, (False,) * len(lengths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ __all__ = ["argsort", "sort"]
 
 # Up to so many elements NumPy's stable sort takes no longer than the rest of a call.
 FEW = 1000
+
+# By the bytes of an integer, the length of rows from which radix sorts are the fastest.
+RADIX = {1: 24, 2: 1000}
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
@@ -49,21 +53,22 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
 def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:
     """Return a sorted copy of an array; equal elements also keep their order if it is descending."""
-    stable = _wants_stable(a, stable)
+    stable = _wants_stable(a, stable, a.shape[axis])
     given = xp.flip(a, axis=axis) if descending and stable else a
     return xp.sort(given, axis=axis, descending=descending, stable=stable)
 
 
-def _wants_stable(a: Native, stable: bool) -> bool:
+def _wants_stable(a: Native, stable: bool, length: int) -> bool:
     """Return whether to sort values by a stable sort: small integers, and equal values that differ, as -0.0 and 0.0.
 
-    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, except for small integers, for
-    which they are radix sorts and take a tenth. So they are used for these, or if the result depends on it.
+    NumPy's stable sorts take 5 to 30 times as long as its others, which are vector code, except for long rows of small
+    integers, for which they are radix sorts and take a tenth. So they are used for these, or if the result depends on
+    it. length: of the rows.
     """
     if type(a) is not np.ndarray or a.dtype.kind not in "biuf" or a.dtype == np.float16:
         return stable
     if a.dtype.kind != "f":
-        return a.itemsize <= 2
+        return length >= RADIX.get(a.itemsize, inf)
     if not stable or a.size - np.count_nonzero(a) < 2:
         return False
     signs = np.signbit(a[a == 0])

@@ -5,6 +5,7 @@ x is real floating-point; weight and bias, if given, have the shapes that each f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, sqrt
 
 from ..autograd.rules import sum_to, xt
@@ -43,15 +44,16 @@ def _back(
     """
     (by_value, by_mean, by_scale), (x, *parameters), (_, mean, scale) = g, operands, y
     count = float(max(size_along(x, axes), 1))
-    value = _distance_times(x, mean, scale)
+    value = _distance_times(x, mean, scale) if parameters else y[0]
     total, by_parameters = None, list[Tensor | None]([None] * len(parameters))
     if by_value is not None:
-        same = tuple([one for one in axes if not parameters or _length(parameters[0], one, x.ndim) == 1])
+        same = _shared_axes(axes, parameters, x.ndim)
         sums = [_summed(one, same) for one in (by_value, by_value * value)]
-        weighted = [one * parameters[0] for one in (*sums, by_value)] if parameters else (*sums, by_value)
+        weighted = [one * parameters[0] for one in sums] if parameters else sums
         rest = tuple([one for one in axes if one not in same])
-        means = [_summed(one, rest) / count for one in weighted[:2]]
-        total = scale * (weighted[2] - means[0] - value * means[1])
+        means = [_summed(one, rest) / count for one in weighted]
+        own = by_value * parameters[0] if parameters else by_value
+        total = scale * (own - means[0] - value * means[1])
         by_parameters = [sum_to(one, one.shape, to.shape) for one, to in zip(sums[::-1], parameters, strict=False)]
     for part in (
         None if by_mean is None else by_mean / count,
@@ -62,10 +64,12 @@ def _back(
     return total, *by_parameters
 
 
-def _length(x: Tensor, axis: int, rank: int) -> int:
-    """Return how long x is along an axis of arrays of that rank, to which it is broadcast."""
-    own = axis - (rank - x.ndim)
-    return x.shape[own] if own >= 0 else 1
+def _shared_axes(axes: tuple[int, ...], parameters: Sequence[Tensor], rank: int) -> tuple[int, ...]:
+    """Return the axes along which parameters, all of one shape, are the same for arrays of that rank."""
+    if not parameters:
+        return axes
+    missing = rank - parameters[0].ndim
+    return tuple([one for one in axes if one < missing or parameters[0].shape[one - missing] == 1])
 
 
 def _summed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -75,7 +79,8 @@ def _summed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 @differentiable(operands=_back)
 def _normed(operands: tuple[Tensor, ...], axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (x - mean) * scale along axes, times weight plus bias where these are operands too, the mean, and scale =
-    1 / sqrt(variance + eps).
+    1 / sqrt(variance + eps). Parameters are operands where they are the same along some of the axes: others are
+    multiplied afterwards.
     """
     x, *parameters = operands
     mean = xt.mean(x, axis=axes, keepdims=True)
@@ -91,7 +96,7 @@ def _normed(operands: tuple[Tensor, ...], axes: tuple[int, ...], eps: float) -> 
 def _standardised(x: Tensor, axes: tuple[int, ...], eps: float, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """Return (x - mean) / sqrt(variance + eps) along axes, times weight plus bias."""
     own = () if weight is None else (weight,) if bias is None else (weight, bias)
-    if {x.dtype} == {one.dtype for one in (*own, wide(x))}:
+    if own and {x.dtype} == {one.dtype for one in (*own, wide(x))} and _shared_axes(axes, own, x.ndim):
         value = _normed((x, *own), axes, eps)[0]
         return value if bias is None or weight is not None else value + bias
     return _scaled(rounded(_normed((wide(x),), axes, eps)[0], x.dtype), weight, bias)

@@ -150,6 +150,9 @@ COLUMNS_AGAIN = 2
 # reading them moves as many bytes, by so many steps at most.
 MADE_AGAIN, STEPS_AGAIN = 2, 16
 
+# How many times as long steps of complex numbers and of float16 take, by kind and bytes.
+SLOW_KINDS = {"c": 6, "f2": 8}
+
 # The most steps of several statements that become one kernel.
 MERGED_STEPS = 128
 
@@ -234,11 +237,13 @@ def moving_seconds(nbytes: int) -> float:
 
 def picoseconds(step: Step, known: Mapping[int, Any]) -> float:
     """Estimate the picoseconds of vectorised code for one element of a step; powers of known exponents are products."""
-    costs = COSTS.get(step.op.name, FUNCTION_COSTS if step.op.name in FUNCTIONS else CHEAP_COSTS)
-    if step.op.name == "pow" and step.args[1] in known:
-        costs = CHEAP_COSTS
-    size: int = step.dtype.itemsize
-    return size * costs[size == 8]
+    is_product = step.op.name == "pow" and step.args[1] in known
+    return picoseconds_of("multiply" if is_product else step.op.name, step.dtype.itemsize)
+
+
+def picoseconds_of(name: str, size: int) -> float:
+    """Estimate the picoseconds of vectorised code for one element of a step of this name. size: bytes of its result."""
+    return size * COSTS.get(name, FUNCTION_COSTS if name in FUNCTIONS else CHEAP_COSTS)[size == 8]
 
 
 def code_size(name: str) -> float:

@@ -11,10 +11,22 @@ from typing import Any
 
 from ..base.caches import make_room
 from ..base.dtypes import DType
+from ..base.options import settings
 from ..graph.node import COMBINING, Node, View
 from ..graph.number import type_of
 from ..storage.blob import TBlob
-from .costs import COLUMNS_AGAIN, FUNCTIONS, LOOP_RESULTS, LOOP_STEPS, REGISTERS, STEPS_AGAIN, code_size
+from .costs import (
+    CACHE_SPEED,
+    COLUMNS_AGAIN,
+    FUNCTIONS,
+    LOOP_RESULTS,
+    LOOP_STEPS,
+    REGISTERS,
+    SLOW_KINDS,
+    STEPS_AGAIN,
+    code_size,
+    picoseconds_of,
+)
 from .program import REMEMBERED, Columns, Kernel, Plan, Reduction, Step, loop_of, most_alive, program
 from .trace import Trace
 
@@ -22,11 +34,14 @@ _plans: dict[Any, Plan] = {}
 
 
 def plan_of(trace: Trace) -> Plan:
-    """Return the kernels of a graph; graphs of one structure share a plan."""
-    found = _plans.get(trace.key)
+    """Return the kernels of a graph; graphs of one structure share a plan. Where library calls are asked for, steps are
+    calls, and no value is made again.
+    """
+    key = trace.key, settings().engine == "interpret"
+    found = _plans.get(key)
     if found is None:
         make_room(_plans, REMEMBERED)
-        found = _plans[trace.key] = _Cut(trace).plan()
+        found = _plans[key] = _Cut(trace).plan(stores_all=key[1])
     return found
 
 
@@ -116,7 +131,8 @@ class _Cut:
         product = any([argument in self.trace.known for argument in self.trace.arguments[number]])
         return 1 if product else code_size(self.values[number].op.name)
 
-    def plan(self) -> Plan:
+    def plan(self, *, stores_all: bool) -> Plan:
+        """Return the plan. stores_all: whether all values that other kernels use are stored."""
         members = self._members()
         order = sorted(members, key=lambda group: group[:3])
         kernels = tuple(self._kernel(members[group]) for group in order)
@@ -128,29 +144,40 @@ class _Cut:
             rows = _common_rows(kernels, reducing, self.values)
             lead = _common_columns(kernels, reducing, self.values)
         columns = self._columns(lead, [members[group] for group in order]) if lead else None
-        if not rows and self._made_again(members, {kernels[place].results[0] for place in endings.values()}):
+        ended = {kernels[place].results[0] for place in endings.values()}
+        if not rows and not stores_all and self._made_again(members, ended):
             kernels = self._with_values_again([members[group] for group in order])
             endings = self._endings(kernels)
         last = last_uses(kernels, self.trace, self.trace.kept)
         return Plan(kernels, last, frozenset(self.trace.kept), rows, strided, columns, endings)
 
     def _made_again(self, members: Mapping[tuple[Any, ...], list[int]], ended: Collection[int]) -> set[int]:
-        """Decide which stored values the kernels that use them compute themselves: those for which they read no more
-        arrays of their shape than are written and read otherwise, by few cheap steps. ended: contractions whose values
-        never reach memory.
+        """Decide which stored values the kernels that use them compute themselves: where that takes less time than
+        writing a value once and reading it for each of these kernels, which then read its operands. ended: contractions
+        whose values never reach memory.
         """
         reads = {group: self._whole(inside) for group, inside in members.items() if group[3:]}
-        for number in [n for inside in members.values() for n in inside if self._may_be_made_again(n)]:
+        added = dict.fromkeys(reads, 0)
+        for number in [n for n in sorted(self.group) if self._may_be_made_again(n)]:  # operands before what needs them
             made = self._computed([number], None)
             given = self._whole(made)
             users = {self.group[user] for user in self.users[number]} - {self.group[number]}
-            more = sum([len(given - reads[user]) for user in users])
-            costly = any([self.values[one].op.name in FUNCTIONS for one in made])
-            if more <= 1 + len(users) and not costly and len(made) <= STEPS_AGAIN and given.isdisjoint(ended):
+            more = sum([self.values[one].dtype.itemsize for user in users for one in given - reads[user]])
+            # a line of memory that is written is read before
+            saved = ((2 + len(users)) * self.values[number].dtype.itemsize - more) / CACHE_SPEED
+            fits = all([added[user] + len(made) <= STEPS_AGAIN for user in users])
+            if fits and len(users) * sum(map(self._seconds, made)) <= saved and given.isdisjoint(ended):
                 self.again.add(number)
                 for user in users:
                     reads[user] = reads[user] - {number} | given
+                    added[user] += len(made)
         return self.again
+
+    def _seconds(self, number: int) -> float:
+        """Estimate the seconds that one element of a step takes."""
+        name, dtype = self.values[number].op.name, self.values[number].dtype
+        slower = SLOW_KINDS.get(dtype.kind, SLOW_KINDS.get(dtype.str[1:], 1))
+        return 1e-12 * slower * picoseconds_of(name, dtype.itemsize)
 
     def _may_be_made_again(self, number: int) -> bool:
         """Return whether only kernels over its shape use a stored value, which is computed by a step; parts of a group
@@ -241,8 +268,10 @@ class _Cut:
 
         again: whether kernels over one shape recompute each other's values.
         """
-        if number in self.trace.kept or (number in self.again and not again):
-            return number in self.trace.kept
+        if number in self.trace.kept:
+            return True
+        if number in self.again and not again:
+            return False
         own = self.group[number]
         users = [self.group[user] for user in self.users.get(number, ())]
         return any([user[3:5] != own[3:5] if again else user != own for user in users])

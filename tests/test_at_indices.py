@@ -350,3 +350,14 @@ def test_rows_of_whole_registers(wide: int, compiled: None) -> None:
         expected[i] = expected[i] + np.float32(1.0)
         for one, other in zip(found, (x[i], x[i, 1], x[:, :, ::2][i], expected), strict=True):
             np.testing.assert_array_equal(one.numpy(), other)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize(("length", "wide"), [(1000, 64), (300, 8), (40_000, 3)])
+def test_gradients_at_narrow_indices(length: int, wide: int, dtype: str) -> None:
+    """Lengths, and places of elements, that do not fit into the indices' dtype."""
+    where = RNG.integers(0, min(length, np.iinfo(dtype).max), 60).astype(dtype)
+    x, g, expected = RNG.normal(size=(length, wide)), RNG.normal(size=(60, wide)), np.zeros((length, wide))
+    np.add.at(expected, where, g)
+    for call in (lambda x: xt.take(x, xt.asarray(where), axis=0), lambda x: x[xt.asarray(where)]):
+        np.testing.assert_array_equal(xt.vjp(call, xt.asarray(x))[1](xt.asarray(g))[0].numpy(), expected)

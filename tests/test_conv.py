@@ -593,6 +593,7 @@ def test_pad(mode: Any, width: Any) -> None:
         ((40, 30, 24), ((2, 1), (0, 0), (0, 0))),
     ],
 )
+@pytest.mark.usefixtures("sums_by_code")
 def test_large_pads(shape: tuple[int, ...], width: Any, mode: Any, dtype: str) -> None:
     """Arrays large enough for generated code, packed and with their axes turned."""
     native = normal(*shape).astype(dtype)

@@ -192,6 +192,20 @@ def test_kernels_compute_cheap_values_again() -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "call"), [("int64", lambda x: x // 7 + x % 5), ("complex128", lambda x: x / (x + 3) * x)], ids=["//", "c"]
+)
+def test_values_of_slow_kinds_are_stored(dtype: str, call: Callable[[Any], Any]) -> None:
+    """Whole divisions, and complex numbers, take longer than reading what was stored."""
+    shape = (40, 60, 300)
+    numbers = np.random.default_rng(8).integers(1, 90, shape)
+    x = xt.asarray(numbers.astype(dtype))
+    y = call(x)
+    found = y - xt.sum(y, axis=(0, 2), keepdims=True)
+    del y
+    assert wholes(str(xt.explain(found)), shape)[1] == 2
+
+
 @pytest.mark.parametrize("costly", [False, True])
 def test_costly_values_and_those_of_many_arrays_are_stored(costly: bool) -> None:
     shape = (40, 60, 300)
@@ -211,6 +225,7 @@ def test_values_that_are_kept_are_read() -> None:
     x = xt.asarray(native, copy=True)
     y = x * 2.0
     found = y / xt.sum(y, axis=(0, 2), keepdims=True)
+    assert wholes(str(xt.explain(found, y)), shape) == (2, 2)  # x, and then y
     xt.evaluate(found, y)
     np.testing.assert_array_equal(y.numpy(), native * 2.0)
     expected = native * 2.0 / (native * 2.0).sum(axis=(0, 2), keepdims=True)

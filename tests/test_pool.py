@@ -288,6 +288,7 @@ def test_pooling_with_tables_is_captured(pooled: Any) -> None:
 
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("kernel", [(4, 5), (10, 4), (40, 60), (20, 1)])
+@pytest.mark.usefixtures("sums_by_code")
 def test_averages_of_large_parts(kernel: tuple[int, int], last: bool) -> None:
     """Averages of parts that axes are cut into, and their gradients, of arrays large enough for generated code."""
     rng = np.random.default_rng(kernel)

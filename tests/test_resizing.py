@@ -85,6 +85,7 @@ def padded(length: int, wanted: int, mode: str) -> Array:
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("mode", "shape", "size"), LARGE)
+@pytest.mark.usefixtures("sums_by_code")
 def test_planes_by_machine_code(
     mode: str, shape: tuple[int, ...], size: tuple[int, ...], dtype: str, last: bool
 ) -> None:
@@ -113,6 +114,7 @@ def test_planes_by_machine_code(
         assert all(np.array_equal(one, other) for one, other in zip(seen[0], others, strict=True))
 
 
+@pytest.mark.usefixtures("sums_by_code")
 def test_planes_that_lie_with_channels_last() -> None:
     """A view of an array with its channels last in memory gives a result that lies so too."""
     x = xt.asarray(np.random.default_rng(1).normal(size=(2, 30, 40, 20)).astype(np.float32))
@@ -126,6 +128,7 @@ def test_planes_that_lie_with_channels_last() -> None:
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])
+@pytest.mark.usefixtures("sums_by_code")
 def test_planes_keep_what_is_not_finite_in_its_place(special: float) -> None:
     x = np.zeros((1, 2, 60, 80), np.float32)
     x[0, 1, 30, 40] = special

@@ -485,6 +485,8 @@ for name in {COMPLEX}:
 for name in ("jv", "yv", "iv", "kv"):
     for function in (getattr(s, name), getattr(xt.special, name)):
         np.testing.assert_allclose(function(1, xt.asarray(z)).numpy(), getattr(s, name)(1, z), rtol=1e-12, err_msg=name)
+zeta = xt.special.zeta(xt.asarray(z + 1))
+np.testing.assert_allclose(zeta.numpy(), s.zeta(z + 1), rtol=1e-12)
 np.testing.assert_allclose(xt.special.sinc(xt.asarray(z)).numpy(), np.sinc(z), rtol=1e-12, atol=1e-15)
 assert xt.special.jv(1, xt.asarray(z, dtype=xt.complex64)).dtype == xt.complex64
 """

@@ -28,7 +28,7 @@ from .layers import check_classes
 from .planes import planes_of
 from .shifted import combine
 from .sweeps import Runs, known, lying, remembered
-from .taps import Along, Taps, are_quick, summed, turned
+from .taps import Along, Taps, by_planes, changing, pay, turned
 from .windows import (
     Axes,
     Axis,
@@ -397,8 +397,8 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
     rows of places.
     """
     parts = x.device == "cpu" and _are_parts(plan.axes)
-    if parts and not largest and plan.axes[-1].kernel <= LONG_TAPS and are_quick(x, along := _taps_of(plan)):
-        return summed(x, along, plan.function)
+    if parts and not largest and plan.axes[-1].kernel <= LONG_TAPS and pay(x, *_lengths_of(plan)):
+        return by_planes(x, changing(_taps_of(plan)), plan.function)
     is_whole, length = plan.axes[-1].out == 1, plan.axes[-1].kernel
     if parts and ((is_whole or length >= LONG_MAXIMA) if largest else length >= LONG_SUMS):
         shape, axes = _split(x.shape, plan)
@@ -414,8 +414,20 @@ def _combined(x: Tensor, plan: Plan, *, largest: bool) -> Tensor:
 
 def _taps_of(plan: Plan) -> Along:
     """Return the elements of windows that are parts, as taps along each axis."""
+    every = zip(_spatial_axes(plan), plan.axes, strict=True)
+    return tuple([(at, _parts_of(axis.out, axis.kernel)) for at, axis in every])
+
+
+def _lengths_of(plan: Plan) -> tuple[tuple[tuple[int, int], ...], int]:
+    """Return the spatial axes with their lengths after pooling, and the most elements along one of a window."""
+    every = zip(_spatial_axes(plan), plan.axes, strict=True)
+    return tuple([(at, axis.out) for at, axis in every]), max(kernels(plan.axes))
+
+
+def _spatial_axes(plan: Plan) -> range:
+    """Return the spatial axes of arrays."""
     first = 1 if plan.last else 2
-    return tuple([(first + n, _parts_of(axis.out, axis.kernel)) for n, axis in enumerate(plan.axes)])
+    return range(first, first + len(plan.axes))
 
 
 @lru_cache(256)
@@ -482,9 +494,9 @@ class _Combined(partial[Any]):
 def _shared_out(g: Tensor, plan: Plan) -> Tensor:
     """Return what the elements of windows get, added up: the adjoint of _summed."""
     if g.device == "cpu" and _are_parts(plan.axes):
-        along = tuple([(axis, turned(taps)) for axis, taps in _taps_of(plan)])
-        if are_quick(g, along):
-            return summed(g, along, plan.function)
+        if pay(g, tuple([(at, axis.size) for at, axis in zip(_spatial_axes(plan), plan.axes, strict=True)]), 1):
+            along = tuple([(axis, turned(taps)) for axis, taps in _taps_of(plan)])
+            return by_planes(g, changing(along), plan.function)
         shape, axes = _split(g.shape, plan)
         whole = batched(g.shape[0], g.shape[-1 if plan.last else 1], sizes(plan.axes), plan.last)
         return xt.reshape(xt.broadcast_to(xt.expand_dims(g, axis=axes), shape), whole)

@@ -12,19 +12,29 @@ import numpy as np
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
+from ..base.caches import make_room
 from ..base.dtypes import DType
 from ..base.layout import Shape
+from ..base.options import settings
 from ..codegen.cpu.compile import the_host
 from ..codegen.cpu.resampling import resampling
 from ..run.contractions import is_compiled
 from ..run.launches import Array, Begun, Launches, Sheet, behind, dealt
 from ..run.native import Launch, Place, Word
+from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor
 from ..tensor.operands import asarray_host
 from .contraction import empty, natively
 
 # Taps of one thread in a second, and how much longer taking elements takes than a product. Bytes between two passes.
-SPEED, SLOWER, NEAR = 1e9, 1000, 1 << 18
+SPEED, SLOWER, NEAR = 1e9, 200, 1 << 18
+
+# The fewest elements of a plane for which its loops pay; how many taps there are at least for each in a table, and how
+# many of these there are at most, as tables are kept; from how many taps on tables are made for a first array.
+PLANE, TABLES, LONGEST, AT_ONCE = 128, 8, 1 << 15, 1 << 21
+
+# How many kinds of sums are remembered.
+KINDS = 1024
 
 
 class Taps:
@@ -43,7 +53,7 @@ class Taps:
     @cached_property
     def changes(self) -> bool:
         """Return whether outputs differ from inputs."""
-        return self.weights is not None or not np.array_equal(self.places, [range(self.given)])
+        return self.weights is not None or not np.array_equal(self.places, np.arange(self.given)[None])
 
     def tables(self, char: str, inner: int, length: int) -> tuple[Array, Array]:
         """Return numbers of 32 bits, -1 for none, and weights, each for `inner` neighbouring elements per place, filled
@@ -82,10 +92,11 @@ Along = tuple[tuple[int, Taps], ...]
 
 
 def summed(x: Tensor, along: Along, function: str) -> Tensor:
-    """Return what elements along axes, which follow each other, are made of, added up; function: who asks."""
-    if are_quick(x, along):
-        return _planes(x, changing(along), function)
+    """Return the weighted sums along some axes; x where these change nothing. function: who asks."""
     along = changing(along)
+    lengths = tuple([(axis, taps.made) for axis, taps in along])
+    if pay(x, lengths, max([len(taps.places) for _, taps in along], default=0)):
+        return by_planes(x, along, function)
     for axis, taps in along:
         x = _taken(x, axis, taps, function)
     return x
@@ -96,21 +107,43 @@ def changing(along: Along) -> Along:
     return tuple([(axis, taps) for axis, taps in along if taps.changes])
 
 
-def are_quick(x: Tensor, along: Along) -> bool:
-    """Return whether machine code computes such sums."""
-    along = changing(along)
-    most = max([len(taps.places) for _, taps in along], default=0)
-    count = most * max(x.size, prod(_shape(x.shape, along)))
-    return x.device is CPU_DEVICE and 0 < count < 1 << 31 and is_compiled(x.dtype, SLOWER * count)
+def pay(x: Tensor, lengths: tuple[tuple[int, int], ...], most: int) -> bool:
+    """Return whether machine code makes such sums in less time than whole arrays do, with the tables that it needs:
+    from the second array of a shape on, if that is not large. lengths: axes, and their lengths afterwards; most: taps.
+    """
+    if x.device is not CPU_DEVICE or not lengths:
+        return False
+    shape = list(x.shape)
+    for axis, length in lengths:
+        shape[axis] = length
+    count, table = most * max(x.size, prod(shape)), most * sum([length for _, length in lengths])
+    plane = max([prod(one[lengths[0][0] :]) for one in (shape, x.shape)])
+    is_large = plane >= PLANE and table <= LONGEST and max(TABLES * table, 1) <= count < 1 << 31
+    if not is_large or not is_compiled(x.dtype, SLOWER * count):
+        return False
+    is_asked = watchers or settings().engine == "llvm"
+    return bool(is_asked or count >= AT_ONCE or _came_before((x.shape, lengths, x.dtype)))
+
+
+def _came_before(kind: Any) -> bool:
+    """Return whether sums of a kind were asked for before, and note that they are now."""
+    if kind in _kinds:
+        return True
+    make_room(_kinds, KINDS)
+    _kinds[kind] = None
+    return False
+
+
+_kinds: dict[Any, None] = {}
 
 
 def _back(g: Tensor, along: Along, function: str) -> Tensor:
-    return summed(g, tuple([(axis, turned(taps)) for axis, taps in along]), function)
+    return by_planes(g, tuple([(axis, turned(taps)) for axis, taps in along]), function)
 
 
 @differentiable(x=_back)
-def _planes(x: Tensor, along: Along, function: str) -> Tensor:
-    """Return the same, by machine code."""
+def by_planes(x: Tensor, along: Along, function: str) -> Tensor:
+    """Return the weighted sums along some axes, made by machine code, of float32 or float64 on the CPU."""
     return natively(function, (x,), _Summed(_summed_in, along))
 
 
@@ -120,7 +153,7 @@ def _taken_back(g: Tensor, axis: int, taps: Taps, function: str) -> Tensor:
 
 @differentiable(x=_taken_back)
 def _taken(x: Tensor, axis: int, taps: Taps, function: str) -> Tensor:
-    """Return the same along one axis, by taking elements."""
+    """Return the weighted sums along one axis, by taking elements."""
     total: Any = None
     for number, places in enumerate(taps.places):
         part = xt.take(x, asarray_host(places, function, "places", device=x.device), axis=axis)

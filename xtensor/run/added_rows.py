@@ -25,13 +25,15 @@ AT_A_TIME = 1 << 16
 
 
 def added_rows(rows: Array, places: Array, length: int) -> Array:
-    """Return for each of `length` places the sum of the rows that belong to it, in their order."""
+    """Return for each of `length` places, integers of any dtype, the sum of the rows that belong to it, in their
+    order.
+    """
+    places = np.ascontiguousarray(places, np.int64)  # products with the width would not fit into others
     width, shape = prod(rows.shape[1:]), (length, *rows.shape[1:])
     if is_compiled(rows.dtype, SLOWER * rows.size) and width >= the_host().vector_bytes // rows.itemsize:
         found: Array = np.ndarray(shape, rows.dtype, CPU.allocate(prod(shape) * rows.itemsize))
         found.fill(0)
-        where = np.ascontiguousarray(places, np.int64)
-        _launches(places.size, width, rows.dtype).run(np.ascontiguousarray(rows), where, found)
+        _launches(places.size, width, rows.dtype).run(np.ascontiguousarray(rows), places, found)
         return found
     result = np.zeros(shape, rows.dtype)
     step = max(AT_A_TIME // max(width, 1), 1)

@@ -9,9 +9,10 @@ from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, REAL_FLOATING
 from ..base.errors import expected
+from ..calls.library import on
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand, as_tensor
-from .declare import by_library, composed, door, floats, is_complex, library, unknown
+from .declare import by_library, composed, floats, is_complex, library, native_of, unknown
 from .formulas import cos_pi, sinc
 
 __all__ = [
@@ -92,16 +93,24 @@ def _riemann(x: Tensor) -> Tensor:
     return by_library("zeta", (x,))
 
 
+@differentiable(x=unknown("zeta", "x"))
+def _complex_zeta(x: Tensor) -> Any:
+    """Return Riemann's zeta function of complex numbers, which SciPy has by a function of Python."""
+    function = native_of(x.device.backend.special("zeta").zeta)
+    return on(x, "zeta", lambda xp, a: function(a))
+
+
 def zeta(x: Operand, q: Any = None) -> Tensor:
     """Return Hurwitz' zeta function, the sum of (k + q)**-x over k = 0, 1, ...; Riemann's if q is None.
 
-    Takes real floating dtypes, and integers and booleans as float64; raises TypeError for others. x has no derivative.
-    Source: scipy.special.zeta.
+    Takes real floating dtypes, and integers and booleans as float64, complex ones without q; raises TypeError for
+    others. x has no derivative. Source: scipy.special.zeta.
     """
     if q is not None:
         return _zeta(x, q)
     if is_complex(x):
-        return cast(Tensor, door("zeta", "")(x))
+        x = as_tensor(x, "zeta")
+        return cast(Tensor, _complex_zeta(x))
     (x,) = floats("zeta", REAL_FLOATING, ("x",), (x,))
     return _riemann(x) if x.device == "cpu" else _zeta(x, 1.0)  # CuPy has Hurwitz' alone, the same where x > 1
 

@@ -97,7 +97,7 @@ def _added(g: Native, where: Native, axis: int, length: int, backend: Backend) -
         return result
     from ..run.added_rows import added_rows  # the engines come with it
 
-    places = where.reshape(-1)
+    places = where.reshape(-1).astype(np.int64, copy=False)
     places = np.where(places < 0, places + length, places)
     rows = g.reshape(*g.shape[:axis], places.size, *g.shape[axis + where.ndim :])
     summed = added_rows(np.moveaxis(rows, axis, 0), places, length)

@@ -48,10 +48,10 @@ def _back(
     total, by_parameters = None, list[Tensor | None]([None] * len(parameters))
     if by_value is not None:
         same = _shared_axes(axes, parameters, x.ndim)
-        sums = [_summed(one, same) for one in (by_value, by_value * value)]
+        sums = [_sum_over(one, same) for one in (by_value, by_value * value)]
         weighted = [one * parameters[0] for one in sums] if parameters else sums
         rest = tuple([one for one in axes if one not in same])
-        means = [_summed(one, rest) / count for one in weighted]
+        means = [_sum_over(one, rest) / count for one in weighted]
         own = by_value * parameters[0] if parameters else by_value
         total = scale * (own - means[0] - value * means[1])
         by_parameters = [sum_to(one, one.shape, to.shape) for one, to in zip(sums[::-1], parameters, strict=False)]
@@ -72,7 +72,8 @@ def _shared_axes(axes: tuple[int, ...], parameters: Sequence[Tensor], rank: int)
     return tuple([one for one in axes if one < missing or parameters[0].shape[one - missing] == 1])
 
 
-def _summed(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _sum_over(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return sums along axes, which keep length 1; x itself where there are none."""
     return xt.sum(x, axis=axes, keepdims=True) if axes else x
 
 

@@ -40,6 +40,7 @@ KINDS = 1024
 class Taps:
     """The input elements that make up the elements along one axis: their places, their weights, None for weights of 1,
     and which of them there are, None for all of them; each of shape (taps, length). given: the length of the input.
+    What is made of taps is remembered by object, so those of one axis are to be one object.
     """
 
     def __init__(self, given: int, places: Any, weights: Any = None, there: Any = None) -> None:

@@ -301,7 +301,7 @@ def _filled(function: str, shape: Shape, value: Any, dtype: Any, device: DeviceL
     kind = _dtype(dtype, value.dtype if isinstance(value, Tensor) else _default_of(value, function), function)
     result = empty(shape, dtype=kind, device=place)
     if type(value) is float and kind.kind in "iu" and not isfinite(value):
-        value = int(np.asarray(value).astype(kind))  # with NumPy's warning
+        value = int(np.asarray(value).astype(kind))  # with NumPy's warning; numbers that do not fit raise
     try:
         setitem(result, ..., value, function)
     except MemoryError:

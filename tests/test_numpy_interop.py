@@ -387,6 +387,8 @@ def test_objects_without_operators_are_converted(op: Any, x: Any, n: Any) -> Non
     """On both sides; in place too, into the same memory. Functions still ask for arrays."""
     assert_same(op(x, Dataset(n)), op(n, n))
     assert_same(op(Dataset(n), x), op(n, n))
+    assert_same(x @ Dataset(n.T), n @ n.T)
+    assert_same(Dataset(n) @ xt.asarray(n.T), n @ n.T)
     if op is operator.add:
         seen, y = x[...], x
         y += Dataset(n)

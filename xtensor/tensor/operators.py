@@ -97,13 +97,15 @@ class Operators:
         try:
             return xt.matmul(self, other)
         except StrangerError:
-            return NotImplemented
+            plain = xt.tensor.operands.without_operators(other)
+            return NotImplemented if plain is other else xt.matmul(self, plain)
 
     def __rmatmul__(self, other: Any, /) -> Tensor:
         try:
             return xt.matmul(other, self)
         except StrangerError:
-            return NotImplemented
+            plain = xt.tensor.operands.without_operators(other)
+            return NotImplemented if plain is other else xt.matmul(plain, self)
 
     def __imatmul__(self, other: Any, /) -> Tensor:
         return xt.standard.linear.update_matmul(self, other)

@@ -96,6 +96,9 @@ class GuardedArena(Arena):
         rounded = -(-nbytes // pool.ALIGNMENT) * pool.ALIGNMENT
         return begin + (pages - rounded if len(self.guards) % 4 else 0)
 
+    def apart(self, nbytes: int) -> int:
+        return self.place(0, nbytes)
+
     def release(self, number: int) -> None:
         pass
 

@@ -456,11 +456,6 @@ def test_infinities_as_integers() -> None:
         assert_same(found, expected)
 
 
-def test_diff_by_place(n: Any) -> None:
-    """The number of differences may be given by place, as scikit-learn gives it."""
-    assert_same(xt.diff(xt.asarray([1, 4, 9, 16]), 2), np.diff([1, 4, 9, 16], 2))
-
-
 def test_linear_operators_and_sparse_matrices(x: Any, n: Any) -> None:
     """SciPy's linear operators and sparse arrays answer `@` themselves, on either side."""
     linear = pytest.importorskip("scipy.sparse.linalg")

@@ -51,12 +51,12 @@ def _differences(x: Tensor, n: int, axis: int) -> Tensor:
 
 
 def diff(
-    x: Tensor, /, n: int = 1, *, axis: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
 ) -> Tensor:
     """Return the n-th differences of neighbours along an axis, which becomes n shorter.
 
-    n may be given by place, as to NumPy. prepend, append: arrays that are first joined to x before and after it along
-    the axis. Raises AxisError, or ValueError for a negative n. Standard: Utility Functions, diff.
+    prepend, append: arrays that are first joined to x before and after it along the axis. Raises AxisError, or
+    ValueError for a negative n. Standard: Utility Functions, diff.
     """
     x = as_tensor(x, "diff")
     axis = as_axis(axis, x.ndim, "diff")

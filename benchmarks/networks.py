@@ -22,6 +22,9 @@ from .progress import progress
 PAUSE = 0.4  # seconds before our calls are timed, in which PyTorch's threads stop to look for work
 RATE, TOLERANCE = 1e-3, 1e-3
 
+# Functions of one name and meaning in both libraries.
+SAME = ("relu", "gelu", "silu", "sigmoid", "linear", "cross_entropy", "mse_loss", "embedding")
+
 Params = list[Any]
 Loss = Callable[..., Any]  # of functions, parameters and data
 
@@ -41,10 +44,7 @@ def ours() -> Any:
     """Return our functions."""
     nn = xt.nn
     return SimpleNamespace(
-        **{
-            name: getattr(nn, name)
-            for name in ("relu", "gelu", "silu", "sigmoid", "linear", "cross_entropy", "mse_loss")
-        },
+        **{name: getattr(nn, name) for name in SAME},
         conv=nn.conv,
         batch_norm=lambda x, w, b: nn.batch_norm(x, None, None, w, b, training=True),
         group_norm=nn.group_norm,
@@ -52,7 +52,6 @@ def ours() -> Any:
         max_pool=nn.max_pool,
         twice=lambda x: nn.interpolate(x, scale_factor=2, mode="bilinear"),
         attention=partial(nn.scaled_dot_product_attention, is_causal=True),
-        embedding=nn.embedding,
         binary=nn.binary_cross_entropy_with_logits,
         tanh=xt.tanh,
         exp=xt.exp,
@@ -69,9 +68,8 @@ def ours() -> Any:
 def theirs() -> Any:
     """Return PyTorch's functions."""
     torch, functional = import_module("torch"), import_module("torch.nn.functional")
-    same = ("relu", "gelu", "silu", "sigmoid", "linear", "cross_entropy", "mse_loss", "embedding")
     return SimpleNamespace(
-        **{name: getattr(functional, name) for name in same},
+        **{name: getattr(functional, name) for name in SAME},
         conv=functional.conv2d,
         batch_norm=lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
         group_norm=functional.group_norm,

@@ -265,8 +265,7 @@ class _Cut:
         self.is_single, self.lanes = len(stage.taps) == 1, lanes
         self.along = stage.inner < lanes
         self.down_first = self.first.made <= self.first.given
-        across = not self.along
-        self.ways = (not across,) if self.is_single else (False, self.along) if self.down_first else (self.along, False)
+        self.ways = (self.along,) if self.is_single else (False, self.along) if self.down_first else (self.along, False)
         wide = 0 if self.is_single else self.inner * (self.last.given if self.down_first else self.last.made)
         self.rows = self.first.made
         if not (self.is_single and self.along):
@@ -315,13 +314,11 @@ class _Cut:
         """Return the words of the pass along the first axis for some outputs, and the rows that they are made of.
         low: the row that comes first in memory, None for the first of them.
         """
-        numbers, weights = [part[:, first : first + count] for part in self._rows()]
+        tables = self.first.tables(self.dtype.char, 1, self.first.made)
+        numbers, weights = [part[:, first : first + count] for part in tables]
         there = numbers[numbers >= 0]
         start, stop = (int(there.min()), int(there.max()) + 1) if there.size else (0, 1)
         start = start if low is None else low
         numbers = np.where(numbers < 0, -1, numbers - start).astype(np.int32)
-        tables = [self.sheet.keep(numbers), self.sheet.keep(np.ascontiguousarray(weights))]
-        return start, stop, [*tables, len(numbers), count, 1, count, wide, 0, 0, wide, wide]
-
-    def _rows(self) -> tuple[Array, Array]:
-        return self.first.tables(self.dtype.char, 1, self.first.made)
+        kept = [self.sheet.keep(numbers), self.sheet.keep(np.ascontiguousarray(weights))]
+        return start, stop, [*kept, len(numbers), count, 1, count, wide, 0, 0, wide, wide]

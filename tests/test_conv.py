@@ -864,6 +864,31 @@ def test_thin_groups_where_they_lie(
         np.testing.assert_allclose(one.numpy(), two.numpy(), rtol=0, atol=64 * np.finfo(dtype).eps * scale)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_single_channels_go_back_by_powers_of_two(seed: int, monkeypatch: Any) -> None:
+    """Windows of one channel that lie 2 to 16 positions apart, going back, are swept in place: rows of neighbouring
+    outputs are interleaved, whatever the paddings and lengths.
+    """
+    if compile_.host() is None:
+        pytest.skip("there is no compiler")
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(contractions, "CONTRACTION_COMPILED", 0)
+    swept = Mock(wraps=planes.shared)
+    monkeypatch.setattr(planes, "shared", swept)
+    stride, dtype = 2 << seed % 4, ("float32", "float64")[seed // 4 % 2]
+    size = stride + int(rng.integers(0, stride + 1))
+    x = normal(2, 5, int(rng.integers(20, 30)), int(rng.integers(1, 40)), dtype=dtype)
+    w = normal(5, 1, int(rng.integers(1, planes.LARGEST // size + 1)), size, dtype=dtype)
+    low, high = (int(n) for n in rng.integers(0, size // 2, 2))
+    kind = {"stride": (1, stride), "padding": [(0, 0), (low, high)], "groups": 5}
+    kind["bias"] = normal(5, dtype=dtype) if seed % 2 else None
+    found = xt.nn.conv_transpose(xt.asarray(x), xt.asarray(w), **kind).numpy()
+    assert swept.call_count
+    with xt.options(engine="direct"):
+        expected = xt.nn.conv_transpose(xt.asarray(x.astype("f8")), xt.asarray(w.astype("f8")), **kind).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=64 * np.finfo(dtype).eps * np.abs(expected).max())
+
+
 FEW = {
     "plain": ((3, 40, 3), {"padding": 1}),
     "two apart": ((3, 33, 5), {"padding": 2, "stride": 2}),

@@ -2,7 +2,7 @@
 
 Registers of neighbouring outputs take the elements of their windows one by one, straight from the input: elements
 outside it are masked out of the loads, and nothing is copied. The elements of an input row must be adjacent in memory,
-and the stride along rows 1 or 2; other arrays are left to the other kernels.
+and the stride along rows 1 or 2, going back 1 to 16 too if a power of two; other arrays are left to the other kernels.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from .windows import Axes, Axis, phases, volume
 # thread per second, with stride 2 (with stride 1 there are up to three times as many; too high a number keeps work of
 # 0.2 ms on one thread); how many times as long all other ways take.
 LARGEST, LARGEST_SUMS, SPEED, SLOWER = 64, 25, 1.5e10, 32
+
+# The strides along rows, from inputs to outputs and back: those by which registers are joined, and taken apart again.
+STRIDES, STRIDES_BACK = (1, 2), (1, 2, 4, 8, 16)
 
 # The most rows that outputs and a window may have together, for each row of outputs: a row of the input is multiplied
 # for as many rows of sums as a window has, also for those of outputs that do not exist. (With windows of 64 rows for
@@ -60,13 +63,14 @@ def planes_of(
     apply where x and y lie as they need, and the work is worth compiling, or comes often.
     """
     bases, given = (x, w, y, bias), [one for one in (w, bias) if one is not None]
-    if volume(axes) > LARGEST or not _fits(x, y, axes, often) or not all(readable(one, y.dtype) for one in given):
+    if not _fits(x, y, axes, back, often) or not all(readable(one, y.dtype) for one in given):
         return None
     seconds = max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
     x, y, axes = _plain(x, y, axes)
     whole = slice(None)
     high, wide = (phases(axis) if back else [(whole, whole, axis)] for axis in axes)
-    if not all(axis.kernel for _, _, axis in (*high, *wide)):
+    tall = max(axis.kernel for _, _, axis in high)
+    if not all(axis.kernel for _, _, axis in (*high, *wide)) or tall * axes[1].kernel > LARGEST:
         return None
     if w is not None and any(axis.out + axis.kernel > TALLEST * axis.out for _, _, axis in high):
         return None
@@ -131,7 +135,7 @@ def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = Fal
     x and y as in `planes_of`, with one output for each channel. Sums of images are added up in float64.
     """
     depthwise = w.shape[0] > 1 and w.shape[1:3] == (1, 1)
-    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes, often):
+    if not depthwise or w.dtype != y.dtype or volume(axes) > LARGEST_SUMS or not _fits(x, y, axes, False, often):
         return None
     seconds = max(y.size * volume(axes) / SPEED, moving_seconds(x.nbytes + y.nbytes))
     x, y, (high, wide) = _plain(x, y, axes)
@@ -172,11 +176,12 @@ def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Ax
     return x, y, (axes[0], axes[1])
 
 
-def _fits(x: Array, y: Array, axes: Axes, often: bool) -> bool:
+def _fits(x: Array, y: Array, axes: Axes, back: bool, often: bool) -> bool:
     """Return whether x and y lie as the code needs them, and the work is worth compiling, or comes often."""
-    item = y.itemsize
+    item, stride = y.itemsize, axes[-1].stride
     fits = x.ndim <= 5 and x.dtype == y.dtype and y.size and max(axis.size for axis in axes) < 1 << 30
-    if not fits or axes[-1].stride > 2 or (x.strides[-1], y.strides[-1]) != (item, item):
+    fits = fits and stride in (STRIDES_BACK if back and stride <= axes[-1].size else STRIDES)
+    if not fits or (x.strides[-1], y.strides[-1]) != (item, item):
         return False
     return pays(y, SLOWER * y.size * volume(axes), often)
 
@@ -517,9 +522,7 @@ class _Text:
         yield "  %y.row.at = mul i64 %h, %y.row\n  %y.place = add i64 %y.row.at, %v"
         yield f"  %y.at = getelementptr {self.kind}, ptr %y, i64 %y.place"
         values = [self.sums[oldest, v] for v in range(self.form.together)]
-        if len(self.form.ways) == 2:
-            yield from self._take_turns(values)
-            values = [f"%turns{v}" for v in range(len(values))]
+        yield from self._take_turns(values)
         for v, value in enumerate(values):
             yield f"  %to{v} = getelementptr {self.kind}, ptr %y.at, i64 {v * self.form.lanes}"
             if self.form.alone is None:
@@ -541,13 +544,19 @@ class _Text:
             begin += wide
 
     def _take_turns(self, values: list[str]) -> Iterator[str]:
-        """Yield the lines that interleave pairs of registers, so that neighbouring outputs lie next to each other."""
-        lanes = self.form.lanes
-        for v in range(len(values)):
-            pair = f"{self.vector} {values[v // 2 * 2]}, {self.vector} {values[v // 2 * 2 + 1]}"
+        """Yield the lines that interleave registers of neighbouring outputs, so that these lie next to each other: at
+        each turn those of one half of the ways with those of the other.
+        """
+        lanes, ways = self.form.lanes, len(self.form.ways)
+        turns = ways.bit_length() - 1
+        for turn, v in product(range(turns), range(len(values))):
+            first = v // ways * ways + v % ways // 2  # of one half, whose neighbour lies in the other
+            pair = f"{self.vector} {values[first]}, {self.vector} {values[first + ways // 2]}"
             half = range(v % 2 * lanes // 2, (v % 2 + 1) * lanes // 2)
             order = ", ".join(f"i32 {lane + other}" for lane in half for other in (0, lanes))
-            yield f"  %turns{v} = shufflevector {pair}, {self.ints} <{order}>"
+            yield f"  %turn{turn}.{v} = shufflevector {pair}, {self.ints} <{order}>"
+            if v == len(values) - 1:
+                values[:] = [f"%turn{turn}.{n}" for n in range(len(values))]
 
 
 class _Sums(_Text):

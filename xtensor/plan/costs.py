@@ -376,8 +376,8 @@ STACK_LARGEST, STACK_COMPILED, STACK_CALL = 64, 1 << 18, 256
 # ---- convolutions
 
 # Limits for convolutions by strips if channels come first: of channels or outputs, and of both in one of several
-# groups.
-FEW, GROUPED = 4, 16
+# groups. More outputs count as few if positions of a row fill so many times as much of a register.
+FEW, GROUPED, FILLED = 4, 16, 1.4
 
 # Registers, sums in them, and the most registers of outputs, by whether registers have 64 bytes. The most elements of a
 # window whose sums the gradient has at a time, also if these share sets of the first-level cache, as they do at

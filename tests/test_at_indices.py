@@ -13,6 +13,7 @@ from test_dispatch import at_once, known  # noqa: F401 - at_once is a fixture
 import xtensor as xt
 import xtensor.numpy as xnp
 from xtensor.codegen.cpu.compile import host
+from xtensor.devices.cpu_keys import add_at
 from xtensor.plan.costs import NATIVE_INDEXED
 from xtensor.run.added_rows import added_rows
 
@@ -361,3 +362,25 @@ def test_gradients_at_narrow_indices(length: int, wide: int, dtype: str) -> None
     np.add.at(expected, where, g)
     for call in (lambda x: xt.take(x, xt.asarray(where), axis=0), lambda x: x[xt.asarray(where)]):
         np.testing.assert_array_equal(xt.vjp(call, xt.asarray(x))[1](xt.asarray(g))[0].numpy(), expected)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sums_at_the_elements_of_a_key(seed: int) -> None:
+    """Values are added as by NumPy, the same bits: places of any integers, from either end, that broadcast."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 6, 2 + seed % 2))
+    kind = ("int64", "int8", "uint16", "int32")[seed % 4]
+    lengths = [(7, 1), (1, 9), (7, 9)]
+    key = tuple(
+        rng.integers(0 if kind[0] == "u" else -n, n, lengths[(seed + at) % 3]).astype(kind)
+        for at, n in enumerate(shape)
+    )
+    count = np.broadcast_shapes(*[one.shape for one in key])
+    values = rng.normal(size=count).astype(("float32", "complex128", "float16")[seed % 3])
+    found, expected = np.zeros((2, *shape), values.dtype)
+    add_at(found, key, values)
+    np.add.at(expected, key, values)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(IndexError):
+        add_at(found, (key[0], np.full(count, shape[1]), *key[2:]), values)
+    np.testing.assert_array_equal(found, expected)

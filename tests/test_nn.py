@@ -419,6 +419,50 @@ def test_cross_entropy_of_one_hot_is_that_of_classes() -> None:
         assert smoothing or float(one) == pytest.approx(float(logs), rel=1e-14)
 
 
+def test_alignments_in_captured_functions_and_twice() -> None:
+    """The gradient of ctc_loss is that of its formula when captured, and differentiable; lengths are checked each time
+    that a captured function is called; halves are summed in float32.
+    """
+    targets, wanted = np.array([[1, 2, 3], [2, 2, 1], [3, 1, 1]]), np.array([3, 1, 0])
+    x, v = normal(7, 3, 4), normal(7, 3, 4)
+
+    def loss(x: xt.Tensor, given: Any) -> xt.Tensor:
+        return nn.ctc_loss(nn.log_softmax(x), xt.asarray(targets), given, wanted)
+
+    given, grad = xt.asarray([7, 5, 6]), xt.grad(loss)
+    fused = xt.fuse(xt.value_and_grad(loss))
+    for _ in range(3):
+        value, found = fused(xt.asarray(x), given)
+    assert float(value) == pytest.approx(float(loss(xt.asarray(x), given)), rel=1e-12)
+    np.testing.assert_allclose(found.numpy(), grad(xt.asarray(x), given).numpy(), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match=r"ctc_loss: input_lengths must be from 1 to 7, got \[7, 5, 8\]"):
+        fused(xt.asarray(x), xt.asarray([7, 5, 8]))
+    twice = xt.grad(lambda x: xt.sum(grad(x, given) * xt.asarray(v)))(xt.asarray(x)).numpy()
+    above, below = (grad(xt.asarray(x + e * v), given).numpy() for e in (1e-5, -1e-5))
+    np.testing.assert_allclose(twice, (above - below) / 2e-5, rtol=0, atol=1e-8)
+    half = loss(xt.asarray(x, dtype=xt.float16), given)
+    assert half.dtype == xt.float16
+    assert float(half) == pytest.approx(float(loss(xt.asarray(x), given)), rel=2e-3)
+
+
+def test_alignments_with_classes_that_cannot_be() -> None:
+    """Classes of no chance in a frame count nothing, and targets that do not fit into their frames have no gradient."""
+    x = np.log(np.full((5, 2, 3), 1 / 3))
+    x[2, :, 2] = -np.inf
+    targets = xt.asarray([[1, 2], [2, 2]])
+
+    def loss(x: xt.Tensor) -> xt.Tensor:
+        return nn.ctc_loss(x, targets, [5, 2], [2, 2], reduction="none")
+
+    found = loss(xt.asarray(x)).numpy()
+    assert np.isfinite(found[0])
+    assert found[1] == np.inf
+    gradient = xt.grad(lambda x: xt.sum(loss(x)))(xt.asarray(x)).numpy()
+    assert not gradient[:, 1].any()
+    assert not gradient[2, 0, 2]
+    np.testing.assert_allclose(gradient[:, 0].sum(axis=-1), -1, rtol=1e-12)  # each frame is one class or another
+
+
 def test_ignored_targets_count_nothing() -> None:
     """Neither in the sum nor in the divisor nor in gradients, whatever stands in their rows."""
     x = normal(4, 3)

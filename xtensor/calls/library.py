@@ -15,7 +15,8 @@ from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..base.threads import dismiss
 from ..devices import Device
-from ..devices.cpu import CPU, WAYS, quickly
+from ..devices.cpu import CPU, quickly
+from ..devices.cpu_keys import WAYS
 from ..graph.node import Node
 from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later

@@ -21,6 +21,7 @@ from ..base.machine import free_memory
 from ..base.options import in_force, under
 from ..storage.pool import HUGE_PAGE, POOL, POOLED, aligned, cut
 from . import device_of
+from .cpu_keys import add_at
 
 
 def _quiet_context() -> Context:
@@ -353,7 +354,7 @@ class CPUBackend:
         self.call(native.__setitem__, key, value)
 
     def add_at(self, native: Any, key: Any, values: Any) -> None:
-        np.add.at(native, key, values)
+        add_at(native, key, values)
 
 
 # ---- views and assignments, which NumPy makes faster than Layout
@@ -439,32 +440,6 @@ def _missed(target: Any, value: Any) -> bool:
     each element before it is overwritten, which holds for equal strides only (seen in NumPy 2.4).
     """
     return target.ndim == 1 and value.strides[-1:] != target.strides and bool(np.may_share_memory(target, value))
-
-
-def _insert(native: Any, axes: tuple[int, ...]) -> Any:
-    key = [None if a in axes else slice(None) for a in range(native.ndim + len(axes))]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies arrays without axes
-
-
-def _flip(native: Any, axes: tuple[int, ...]) -> Any:
-    key = [slice(None, None, -1 if a in axes else None) for a in range(native.ndim)]
-    return native[(*key, ...)]  # without the Ellipsis NumPy copies arrays without axes
-
-
-def diagonal(native: Any, offset: int) -> Any:
-    """Return the diagonals of the last two axes as a view that is as writeable as its base."""
-    view = native.diagonal(offset, -2, -1)
-    view.flags.writeable = native.flags.writeable  # NumPy's is read-only
-    return view
-
-
-# The views that methods of Layout describe, made from arrays of NumPy or any other library.
-WAYS: dict[str, Callable[[Any, Any], Any]] = {
-    "permute": lambda native, axes: native.transpose(axes),
-    "drop": lambda native, axes: native.squeeze(axes),
-    "insert": _insert,
-    "flip": _flip,
-}
 
 
 # ---- where NumPy and the standard differ

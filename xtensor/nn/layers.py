@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -50,10 +51,12 @@ def embedding(indices: Tensor, weight: Tensor, /, *, padding_idx: int | None = N
 
 
 def check_classes(x: Tensor, count: int, function: str, argument: str, ignored: int | None = None) -> None:
-    """Raise IndexError for an integer outside [0, count) that is not the ignored one, in a captured function as
-    a step.
-    """
-    check = partial(_check_classes, count=count, function=function, argument=argument, ignored=ignored)
+    """Raise IndexError for an integer outside [0, count) that is not the ignored one."""
+    check_elements(x, partial(_check_classes, count=count, function=function, argument=argument, ignored=ignored))
+
+
+def check_elements(x: Tensor, check: Callable[[Native], None]) -> None:
+    """Call `check` with the native array of x, in a captured function as a step of it."""
     capture = watching() if watchers else None
     if capture is None:
         x.device.backend.call(check, native_of(x))

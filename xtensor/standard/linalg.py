@@ -19,7 +19,7 @@ from ..base.errors import check_choice, expected, mismatch
 from ..base.layout import as_axes, as_axis, as_index
 from ..calls.library import on
 from ..devices.cpu import CPU
-from ..devices.cpu import diagonal as native_diagonal
+from ..devices.cpu_keys import diagonal as native_diagonal
 from ..storage.storage import watchers
 from ..tensor.face import Tensor, thin_arrays
 from ..tensor.operands import as_tensor, as_tensors

@@ -1,7 +1,8 @@
 """Functions of xt.nn, plain and under xt.fuse, beside those of torch.nn.functional: values alone, and gradients.
 
 The inputs are rows of 1024 float32 numbers; of attention, 8 heads of 1024 queries and keys of 64; of the network that
-reads digits, 64 images of 8 x 8, as in examples/digits_cnn.py. Results are compared before anything is timed.
+reads digits, 64 images of 8 x 8, as in examples/digits_cnn.py; of ctc_loss, 200 frames of 40 classes for 16 sequences.
+Results are compared before anything is timed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,13 @@ def digits() -> list[Any]:
         layers += [(rng.normal(size=shape) * spread).astype(np.float32), np.zeros(shape[0], np.float32)]
     images = rng.random((64, 1, 8, 8)).astype(np.float32)
     return [images, rng.integers(0, 10, 64), *layers, np.ones((), np.float32)]
+
+
+def speech() -> list[Any]:
+    """Return frames of sequences, what they spell, how long both are, and a cotangent."""
+    rng = np.random.default_rng(0)
+    x, targets = rng.normal(size=(200, 16, 40)).astype(np.float32), rng.integers(1, 40, (16, 30))
+    return [x, targets, rng.integers(150, 201, 16), rng.integers(10, 31, 16), np.ones((), np.float32)]
 
 
 class Case(NamedTuple):
@@ -108,6 +116,12 @@ CASES = [
     ),
     Case("attention", attention(), attention(), (0, 1, 2), heads),
     Case("attention, causal", attention(is_causal=True), attention(is_causal=True), (0, 1, 2), heads),
+    Case(
+        "ctc_loss",
+        lambda f, x, *told: f.ctc_loss(f.log_softmax(x), *told),
+        lambda f, x, *told: f.ctc_loss(f.log_softmax(x, -1), *told),
+        operands=speech,
+    ),
     Case("network of digits", digits_loss, digits_loss_by_torch, tuple(range(2, 10)), digits),
 ]
 

@@ -14,7 +14,7 @@ from ..base.layout import as_index
 from ..base.options import thin_closed
 from ..calls.library import on
 from ..tensor.face import Tensor, valued
-from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
+from .common import as_array, as_arrays, axes_of, give, has_gradient, numbers, with_slope
 from .creation import vander
 from .door import through
 from .shaping import concatenate
@@ -46,7 +46,7 @@ def vdot(a: Any, b: Any, /) -> Tensor:
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
     if not isinstance(axes, int):
-        axes = tuple([tuple(one) if isinstance(one, (list, tuple)) else (one,) for one in axes])
+        axes = tuple([one if isinstance(one, tuple) else (one,) for one in map(axes_of, axes)])
     return xt.tensordot(*as_arrays("tensordot", a, b), axes=axes)
 
 
@@ -248,7 +248,7 @@ def clip(
         raise ValueError(expected("clip", "min and max", "not be given beside a_min or a_max", (min, max)))
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
-    if x.dtype.kind in "iu" and all(one is None or type(one) is int for one in (lower, upper)):
+    if x.dtype.kind in "iu" and not given and all(one is None or type(one) is int for one in (lower, upper)):
         return give("clip", xt.clip(x, lower, upper), out)  # takes integers beyond the dtype's range, too
     if lower is not None:
         x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)

@@ -130,6 +130,16 @@ def memory_order(order: Any, function: str, others: str = "") -> str:
     return cast(str, letter)
 
 
+def axes_of(axis: Any) -> Any:
+    """Return axes, or other integers by axis, as the standard has them: any iterable of integers as a tuple."""
+    if axis is None or isinstance(axis, (int, numpy.integer, tuple)):
+        return axis
+    try:
+        return tuple([one.__index__() for one in axis])
+    except (AttributeError, TypeError):
+        return axis  # a single integer, or what the standard's function refuses
+
+
 def lone_axis(x: Tensor, axis: Any) -> Any:
     """Return the axis, or None for axis 0 or -1 of a 0-d array, which NumPy accepts."""
     return None if not x.ndim and isinstance(axis, (int, numpy.integer)) and axis in (0, -1) else axis
@@ -157,6 +167,9 @@ def give(function: str, result: Tensor, out: Any, where: Any = True, casting: st
         (out,) = out
     if out is None:
         return result
+    if isinstance(out, numpy.ndarray) and result.device == "cpu" and not has_gradient(result):
+        give(function, result, xt.asarray(out, copy=False), where, casting)
+        return cast(Tensor, out)
     if not isinstance(out, Tensor):
         raise TypeError(expected(function, "out", "be a tensor", type(out).__name__))
     if out.shape != result.shape:

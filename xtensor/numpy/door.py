@@ -124,7 +124,9 @@ class Passage:
                 return x
             if root_of(own) is root_of(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
                 return face(TBlob.of(x.owner, native, device))
-        found = from_native(native, device)
+        # Memory that is no array's own, as that of `frombuffer`, may be written by others.
+        shared = type(native) is numpy.ndarray and not isinstance(root_of(native), numpy.ndarray)
+        found = from_native(native, device, shared=shared)
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None
         if steps is not None:  # there is no rule for this function: going back raises that
             remember(Rule(self.name, {}), (("x", None),) * len(steps), steps, found)
@@ -255,12 +257,14 @@ def door(name: str) -> Callable[..., Any]:
     def call(*args: Any, **given: Any) -> Any:
         return through(name, None, args, given)
 
-    call.__name__ = call.__qualname__ = name.rpartition(".")[2]
+    inner, _, call.__name__ = name.rpartition(".")
+    call.__qualname__ = call.__name__
+    call.__module__ = f"{__package__}.{inner}" if inner else str(__package__)  # where a pickle finds it
     call.__doc__ = summary(theirs)
     call.library = theirs  # type: ignore[attr-defined]
     if name.startswith("random."):
         return drawn_at_once(name, theirs, call)
-    return call if name in WRITES else at_once(call, theirs)
+    return call if name in WRITES or name == "load" else at_once(call, theirs)
 
 
 # The types of single random numbers from NumPy, and of arguments that are no tensors.

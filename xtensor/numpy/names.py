@@ -83,6 +83,8 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
             theirs = getattr(library, name, None)
             most = _MOST.get(name, LIBRARY_BELOW)
             found[name] = at_once(value, theirs, most) if is_thin(name, value, theirs) else value
+            if library is numpy and found[name] is not value:
+                found[name].__module__ = str(__package__)  # where a pickle finds it
     return found
 
 

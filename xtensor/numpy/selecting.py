@@ -15,7 +15,7 @@ from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, beside, flattened, give, has_gradient
+from .common import as_array, as_condition, as_natives, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
 
@@ -322,7 +322,10 @@ class vectorize:  # noqa: N801 - NumPy's name
         signature: str | None = None,
     ) -> None:
         self._options = {"otypes": otypes, "doc": doc, "excluded": excluded, "cache": cache, "signature": signature}
+        if not (pyfunc is None or callable(pyfunc)):
+            raise TypeError(expected("vectorize", "pyfunc", "be a function", repr(pyfunc)))
         self.pyfunc = pyfunc
+        self.__name__ = self.__qualname__ = getattr(pyfunc, "__name__", "vectorize")
         self.__doc__ = doc or getattr(pyfunc, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -476,7 +479,7 @@ def isreal(x: Any) -> Tensor:
 
 
 def iscomplexobj(x: Any) -> bool:
-    return as_array(x).dtype.kind == "c"
+    return (x if type(x) is Tensor else numpy.asarray(as_natives(x))).dtype.kind == "c"
 
 
 def isrealobj(x: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -10,18 +10,38 @@ import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, steps_of
+from ..base.dtypes import canonical
 from ..base.errors import expected, one_of
 from ..base.layout import as_axis, as_index, as_shape
 from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
-from .common import as_array, as_arrays, flattened, give, has_gradient, lone_axis, memory_order, with_slope
+from .common import (
+    as_array,
+    as_arrays,
+    axes_of,
+    beside,
+    flattened,
+    give,
+    has_gradient,
+    lone_axis,
+    memory_order,
+    with_slope,
+)
 from .door import through
 from .thin import changed_at_once
 
 
+def _seen(a: Any) -> Any:
+    """Return an array of any object: None, text and the like have no axes."""
+    try:
+        return as_array(a)
+    except TypeError:
+        return numpy.asarray(a)
+
+
 def ndim(a: Any) -> int:
-    return as_array(a).ndim
+    return int(_seen(a).ndim)
 
 
 def isscalar(element: Any) -> bool:
@@ -29,13 +49,13 @@ def isscalar(element: Any) -> bool:
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    return as_array(a).shape
+    return tuple(_seen(a).shape)
 
 
 def size(a: Any, axis: Any = None) -> int:
-    x = as_array(a)
+    x = _seen(a)
     if axis is None:
-        return x.size
+        return int(x.size)
     axes = axis if isinstance(axis, tuple) else (axis,)
     return int(numpy.prod([x.shape[one] for one in axes], dtype=int))
 
@@ -71,7 +91,7 @@ def ravel(a: Any, order: str = "C") -> Tensor:
 
 def transpose(a: Any, axes: Any = None) -> Tensor:
     x = as_array(a, "transpose")
-    return xt.permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else tuple(axes))
+    return xt.permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes_of(axes))
 
 
 def permute_dims(a: Any, axes: Any = None) -> Tensor:
@@ -91,8 +111,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Tensor:
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
-    source, destination = (tuple(one) if isinstance(one, list) else one for one in (source, destination))
-    return xt.moveaxis(as_array(a, "moveaxis"), source, destination)
+    return xt.moveaxis(as_array(a, "moveaxis"), axes_of(source), axes_of(destination))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
@@ -102,11 +121,12 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
 
 
 def squeeze(a: Any, axis: Any = None) -> Tensor:
-    return as_array(a, "squeeze").squeeze(axis)
+    x = as_array(a, "squeeze")
+    return x[...] if axis is not None and lone_axis(x, axis) is None else x.squeeze(axes_of(axis))
 
 
 def expand_dims(a: Any, axis: Any) -> Tensor:
-    return xt.expand_dims(as_array(a, "expand_dims"), axis=tuple(axis) if isinstance(axis, list) else axis)
+    return xt.expand_dims(as_array(a, "expand_dims"), axis=axes_of(axis))
 
 
 def atleast_1d(*arys: Any) -> Any:
@@ -179,9 +199,10 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
-    x = as_array(a, "roll")
-    shift = tuple(shift) if isinstance(shift, (list, tuple)) else int(shift)
-    return xt.roll(x, shift, axis=tuple(axis) if isinstance(axis, list) else axis)
+    x, shift, axis = as_array(a, "roll"), axes_of(shift), axes_of(axis)
+    if isinstance(shift, tuple) and axis is not None:  # which broadcast
+        shift, axis = (tuple(one.tolist()) for one in numpy.broadcast_arrays(shift, axis))
+    return xt.roll(x, shift if isinstance(shift, tuple) else int(shift), axis=axis)
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
@@ -255,8 +276,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Tensor:
 
 
 def tile(A: Any, reps: Any) -> Tensor:  # noqa: N803 - NumPy's name
-    times = tuple(reps) if isinstance(reps, (list, tuple)) else (as_index(reps, "tile", "reps"),)
-    return xt.tile(as_array(A, "tile"), times)
+    times = axes_of(reps)
+    return xt.tile(as_array(A, "tile"), times if isinstance(times, tuple) else (as_index(reps, "tile", "reps"),))
 
 
 def resize(a: Any, new_shape: Any) -> Tensor:
@@ -275,20 +296,34 @@ def concatenate(
     arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Tensor:
     if not isinstance(arrays, Tensor):
-        arrays = [as_array(x, "concatenate") for x in arrays]
+        arrays = list(beside("concatenate", *arrays) if axis is None else as_arrays("concatenate", *arrays))
     if not len(arrays):
         raise ValueError("need at least one array to concatenate")
-    joined = xt.concat(arrays, axis=axis)
-    return give("concatenate", joined if dtype is None else xt.astype(joined, dtype), out, casting=casting)
+    return _joined("concatenate", xt.concat, arrays, axis, out, dtype, casting)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:
     if not isinstance(arrays, Tensor):
-        arrays = [as_array(x, "stack") for x in arrays]
+        arrays = list(as_arrays("stack", *arrays))
     if not len(arrays):
         raise ValueError("need at least one array to stack")
-    joined = xt.stack(arrays, axis=axis)
-    return give("stack", joined if dtype is None else xt.astype(joined, dtype), out, casting=casting)
+    return _joined("stack", xt.stack, arrays, axis, out, dtype, casting)
+
+
+def _joined(
+    function: str, join: Callable[..., Tensor], arrays: Any, axis: Any, out: Any, dtype: Any, casting: str
+) -> Tensor:
+    """Return joined arrays, each of which is cast to the dtype, or that of `out`, first."""
+    if dtype is not None and out is not None:
+        raise TypeError(expected(function, "out and dtype", "not both be given", f"dtype {dtype}"))
+    wanted = dtype if out is None else out.dtype
+    if wanted is not None:
+        wanted = canonical(wanted, function)
+        for x in arrays:
+            if not numpy.can_cast(x.dtype, wanted, casting=casting):  # type: ignore[arg-type]
+                raise TypeError(expected(function, "arrays", f"cast to {wanted} (casting={casting!r})", x.dtype))
+        arrays = [xt.astype(x, wanted, copy=False) for x in arrays]
+    return give(function, join(arrays, axis=axis), out)
 
 
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Tensor:

@@ -56,6 +56,7 @@ class Ufunc:
 
     def __init__(self, name: str, function: Callable[..., Any], native: Any) -> None:
         self.__name__ = self.__qualname__ = name
+        self.__module__ = str(__package__)  # where a pickle finds it
         self.__doc__ = summary(native)
         self.function = function
         self.native = native
@@ -141,18 +142,20 @@ class Ufunc:
         if out is None and where is not True:  # zeros, where NumPy leaves memory unset
             condition = as_condition(where)
             return xt.where(condition, result, xt.zeros((), dtype=result.dtype, device=result.device))
+        if out is None and order in ("F", "C"):
+            return xt.numpy.asarray(result, order=order)
         if type(out) is Tensor and out.shape != result.shape and _fits(result.shape, out.shape):
             result = xt.broadcast_to(result, out.shape)
         return give(self.__name__, result, out, where, casting)
 
     def _cast(self, operands: tuple[Any, ...], dtype: Any, casting: str) -> tuple[Any, ...]:
         """Return operands in the dtypes in which NumPy computes a result of some dtype."""
-        kinds = [type(x) if type(x) in (int, float, complex) else as_array(x).dtype for x in operands]
-        outs: tuple[Any, ...] = (None,) * self.nout
+        known = [x if type(x) in (int, float, complex) else as_array(x).dtype for x in operands]
+        nothing = [numpy.empty(0, x) if isinstance(x, numpy.dtype) else x for x in known]
+        self.native(*nothing, dtype=dtype, casting=casting)  # refuses what cannot be cast
+        kinds = [x if isinstance(x, numpy.dtype) else type(x) for x in known]
         wanted = (None,) * self.nin + (dtype,) * self.nout
-        if dtype.kind == "b":
-            wanted = (None,) * self.nargs
-        found = self.native.resolve_dtypes((*kinds, *outs), signature=wanted, casting=casting)
+        found = self.native.resolve_dtypes((*kinds, *(None,) * self.nout), signature=wanted, casting="unsafe")
         return tuple([xt.astype(as_array(x), one, copy=False) for x, one in zip(operands, found, strict=False)])
 
     # ---- methods
@@ -186,7 +189,7 @@ class Ufunc:
         if name is None:
             return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
         x = as_array(array, self.__name__)
-        return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out)
+        return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out, casting="unsafe")
 
     def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
         """Return the function's results for all pairs of one element of a and one of b."""
@@ -248,7 +251,7 @@ def folded(
             return found
         if keepdims:
             options["keepdims"] = bool(keepdims)
-        return give(name, getattr(xt, name)(x, axis=axis, **options), out)
+        return give(name, getattr(xt, name)(x, axis=axis, **options), out, casting="unsafe")
     neutral = next((value for fold, value in FOLDS.values() if fold == name), None)
     if where is not True:
         if neutral is None and initial is None:
@@ -259,12 +262,12 @@ def folded(
         x = xt.where(as_condition(where), x, xt.asarray(aside, dtype=x.dtype, device=x.device))
     if initial is not None and not x.size and neutral is None:
         empty = xt.sum(xt.astype(x, xt.float64), axis=axis, keepdims=keepdims)
-        return give(name, xt.astype(empty + initial, x.dtype), out)
+        return give(name, xt.astype(empty + initial, x.dtype), out, casting="unsafe")
     result = getattr(xt, name)(x, axis=axis, keepdims=bool(keepdims), **options)
     if initial is not None:
         join = next(ufunc for ufunc, (fold, _) in FOLDS.items() if fold == name)
         result = getattr(xt, join)(result, xt.asarray(initial, dtype=result.dtype, device=result.device))
-    return give(name, result, out)
+    return give(name, result, out, casting="unsafe")  # as NumPy's reductions
 
 
 # ---- formulas of functions that the standard does not have

@@ -180,5 +180,6 @@ def door(name: str, doc: str) -> Callable[..., Any]:
         return by_library(name, tuple(given))
 
     call.__name__ = call.__qualname__ = name
+    call.__module__ = str(__package__)  # where a pickle finds it
     call.__doc__ = doc
     return differentiable(operands=unknown(name, "its arguments"))(call)

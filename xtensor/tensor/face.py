@@ -179,14 +179,15 @@ class Tensor(Operators, Methods):
             tensor._data, tensor._owner = native, self._owner or self.owner
         return tensor
 
-    def view(self, dtype: Any = None) -> Tensor:
-        """Return a view of the same bytes as another dtype; the length of the last axis is adapted.
+    def view(self, dtype: Any = None, type: Any = None) -> Tensor:
+        """Return a view of the same bytes as another dtype; the length of the last axis is adapted. `np.ndarray`, as
+        either, changes nothing.
 
         Gradients pass only between complex numbers and their parts; an integer view of a tensor that has a gradient is
         read-only, as is the copy that a foreign byte order takes. A view as raw bytes or records ("V8") is NumPy's, and
         raises as `__array__` does. Raises ValueError if the bytes do not divide evenly.
         """
-        return xt.standard.methods.view_as(self, dtype)
+        return xt.standard.methods.view_as(self, dtype if type is None else type)
 
     def resize(self, *shape: Any, refcheck: bool = True, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place, packed in C order, and return this tensor; new elements are 0.
@@ -485,7 +486,7 @@ class Tensor(Operators, Methods):
             raise TypeError(expected("format", "x", must, f"shape {self.shape}")) from error
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle as a packed NumPy array, which protocol 5 sends out of band.
+        """Pickle as a packed NumPy array, in C or Fortran order, which protocol 5 sends out of band.
 
         A leaf remains a leaf, without its .grad. Raises RuntimeError for a computed tensor that has a gradient.
         """
@@ -493,7 +494,8 @@ class Tensor(Operators, Methods):
         if not leaf:
             self._refuse_to_leave("pickle", RuntimeError)
         native = self.device.backend.host(self.exported() if protocol >= 5 else self.native())
-        return _unpickle, (np.ascontiguousarray(native).reshape(self.shape), self.device, leaf)
+        packed = native if native.flags.forc else np.ascontiguousarray(native).reshape(self.shape)
+        return _unpickle, (packed, self.device, leaf)
 
     def __copy__(self) -> Tensor:
         return self.copy("K")

@@ -119,15 +119,16 @@ class Methods:
         return xt.squeeze(self, axis)
 
     def transpose(self, *axes: Any) -> Tensor:
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = tuple(axes[0] or ())
+        if len(axes) == 1:
+            axes = () if axes[0] is None else xt.numpy.common.axes_of(axes[0])
+            axes = axes if isinstance(axes, tuple) else (axes,)
         return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
 
-    def dot(self, other: Any, out: Any = None) -> Tensor:
-        return _given(out, "dot", xt.standard.linear.dot(self, other))
+    def dot(self, b: Any, out: Any = None) -> Tensor:
+        return _given(out, "dot", xt.standard.linear.dot(self, b))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Tensor:
-        if given or out is not None:
+        if given or out is not None or cast(Any, self).dtype.kind == "c":
             return xt.numpy.clip(self, min, max, out, **given)
         return xt.clip(self, min, max)
 

@@ -17,7 +17,7 @@ from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import as_array, beside, constant, memory_order
+from .common import as_array, as_arrays, beside, constant, memory_order
 from .thin import LONG_WAY, made_at_once
 
 
@@ -44,7 +44,7 @@ def _as_order(function: str, x: Tensor, order: str | None) -> Tensor:
         packed = xt.permute_dims(x, turned)
         found: Tensor = x if packed.is_contiguous else xt.permute_dims(packed.copy(), turned)
         return found
-    return x.copy() if order == "C" and not x.is_contiguous else x
+    return x.copy() if order in "CF" and not x.is_contiguous else x
 
 
 def empty(shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> Tensor:
@@ -120,6 +120,9 @@ def full_like(
     return full(shape, fill_value, dtype, order, device=device)
 
 
+_MOST_AXES = 64  # of NumPy's arrays
+
+
 def array(
     object: Any,
     dtype: Any = None,
@@ -138,8 +141,9 @@ def array(
     refuse_stranger(object, "array")
     if isinstance(copy, str):
         raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
-    x = xt.asarray(object, dtype=dtype, copy=copy if isinstance(object, (Tensor, numpy.ndarray)) else copy or None)
-    x = _as_order("array", x, order)
+    if ndmin > _MOST_AXES:
+        raise ValueError(expected("array", "ndmin", f"be at most {_MOST_AXES}", ndmin))
+    x = _as_order("array", xt.asarray(object, dtype=dtype, copy=copy), order)
     if ndmax is not None and x.ndim > ndmax:
         raise ValueError(expected("array", "object", f"have at most ndmax={ndmax} axes", x.ndim))
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
@@ -225,19 +229,32 @@ def linspace(
         as_axis(axis, 1, "linspace")
         return xt.linspace(start, stop, num, endpoint=endpoint, dtype=dtype, device=device)
     num = as_index(num, "linspace", "num")
-    start, stop = (as_array(one, "linspace") * 1.0 for one in (start, stop))
-    step = (stop - start) / max(num - 1 if endpoint else num, 1)
-    places = xt.reshape(xt.arange(num, dtype=step.dtype), (num, *(1,) * step.ndim))
+    if num < 0:
+        raise ValueError(expected("linspace", "num", "not be negative", num))
+    start, stop = beside("linspace", start, stop)
+    exact = xt.result_type(start, stop, 1.0)
+    start, stop = (xt.astype(one, exact, copy=False) for one in (start, stop))
+    parts = num - 1 if endpoint else num
+    step = (stop - start) / max(parts, 1)
+    places = xt.reshape(xt.arange(num, dtype=exact), (num, *(1,) * step.ndim))
     values = places * step + start
     if endpoint and num > 1:
-        values = xt.concat([values[:-1, ...], xt.expand_dims(xt.broadcast_to(stop + step * 0, step.shape), axis=0)])
-    values = xt.moveaxis(values if dtype is None else xt.astype(values, dtype), 0, axis)
-    return (values, step) if retstep else values
+        values = xt.concat([values[:-1, ...], xt.expand_dims(xt.broadcast_to(stop, step.shape), axis=0)])
+    if dtype is not None:
+        is_whole = canonical(dtype, "linspace").kind in "iu"
+        values = xt.astype(xt.floor(values) if is_whole else values, dtype)
+    values = xt.moveaxis(values, 0, axis)
+    return (values, step if parts > 0 else numpy.nan) if retstep else values
 
 
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Tensor:
+    if not isinstance(base, (int, float)) and as_array(base, "logspace").ndim:  # its axes lie beside those of the ends
+        ends = as_arrays("logspace", start, stop, base)
+        ndim = max([one.ndim for one in ends])
+        start, stop, base = (array(one, copy=None, ndmin=ndim) for one in ends)
+        base = xt.expand_dims(base, axis=axis)
     values = xt.pow(base, linspace(start, stop, num, endpoint, axis=axis))
     return values if dtype is None else xt.astype(values, dtype)
 
@@ -252,6 +269,8 @@ def eye(
     device: Any = None,
     like: Any = None,
 ) -> Tensor:
+    if memory_order(order, "eye") == "F":
+        return xt.permute_dims(xt.eye(N if M is None else M, N, k=-k, dtype=_or_float(dtype), device=device), (1, 0))
     return xt.eye(N, M, k=k, dtype=_or_float(dtype), device=device)
 
 
@@ -340,20 +359,35 @@ class _Grid:
 
     def __getitem__(self, key: Any) -> Any:
         several = isinstance(key, tuple)
-        axes = [_points(one) for one in (key if several else (key,))]
+        bounds = [[*map(_single, _bounds(one))] for one in (key if several else (key,))]
+        axes = [_points(*one) for one in bounds]
+        if several or _is_imaginary(bounds[0][2]):
+            numbers = [(start, stop, abs(step) if _is_imaginary(step) else step) for start, stop, step in bounds]
+            axes = [xt.astype(x, xt.result_type(0, *sum(numbers, ())), copy=False) for x in axes]
         if not several:
             return axes[0]
-        dtype = xt.result_type(*axes)
-        grids = meshgrid(*[xt.astype(x, dtype, copy=False) for x in axes], sparse=self._sparse, indexing="ij")
+        grids = meshgrid(*axes, sparse=self._sparse, indexing="ij")
         return grids if self._sparse else xt.stack(grids)
 
 
-def _points(one: slice) -> Tensor:
+def _bounds(one: slice) -> tuple[Any, Any, Any]:
+    """Return the start, stop and step of a slice."""
+    return 0 if one.start is None else one.start, one.stop, 1 if one.step is None else one.step
+
+
+def _single(x: Any) -> Any:
+    """Return an array of one element without axes; anything else as it is."""
+    return xt.reshape(as_array(x), ()) if isinstance(x, (Tensor, numpy.ndarray)) else x
+
+
+def _is_imaginary(step: Any) -> bool:
+    """Return whether a step is a number of points."""
+    return isinstance(step, (complex, numpy.complexfloating))
+
+
+def _points(start: Any, stop: Any, step: Any) -> Tensor:
     """Return the numbers of a slice."""
-    start, step = 0 if one.start is None else one.start, 1 if one.step is None else one.step
-    if isinstance(step, complex):
-        return linspace(float(start), float(one.stop), int(abs(step)))
-    return arange(start, one.stop, step)
+    return linspace(start, stop, int(abs(step))) if _is_imaginary(step) else arange(start, stop, step)
 
 
 mgrid, ogrid = _Grid(sparse=False), _Grid(sparse=True)
@@ -378,7 +412,7 @@ class _Joiner:
             for place, one in enumerate(told.split(",")):
                 how[place] = int(one)
         axis, ndmin, place = how
-        found = beside("r_", *[_points(one) if isinstance(one, slice) else one for one in parts])
+        found = beside("r_", *[_points(*_bounds(one)) if isinstance(one, slice) else one for one in parts])
         return xt.concat([_led(one, ndmin, place) for one in found], axis=axis)
 
 

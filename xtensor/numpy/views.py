@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partialmethod
 from itertools import product
 from types import GenericAlias
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.layout import Layout, Shape
+from ..base.dtypes import canonical
+from ..base.errors import expected
+from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, valued
 from .common import as_array
 from .creation import empty
+from .door import through
 
 
 class _Arrays(type):
@@ -27,44 +31,110 @@ class _Arrays(type):
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, Tensor) or kind is ndarray
 
-    def __call__(cls, shape: Any, dtype: Any = float, buffer: Any = None, offset: int = 0, **options: Any) -> Any:
-        if buffer is None:
-            return empty(shape, dtype, options.get("order") or "C")
-        return xt.numpy.frombuffer(buffer, dtype, offset=offset, count=int(xt.numpy.prod(shape))).reshape(shape)
+    def __call__(
+        cls,
+        shape: Any,
+        dtype: Any = float,
+        buffer: Any = None,
+        offset: int = 0,
+        strides: Any = None,
+        order: str | None = None,
+    ) -> Any:
+        if buffer is None and strides is None:
+            return empty(shape, dtype, order or "C")
+        told = as_shape(shape, "ndarray"), dtype, buffer, offset, strides, order
+        if isinstance(buffer, Tensor):
+            return through("ndarray", _laid, told, {})
+        return xt.asarray(_laid(*told))
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"type object 'ndarray' has no attribute {name!r}", name=name)
+        return getattr(Tensor, name)
+
+
+def _laid(shape: Shape, dtype: Any, *rest: Any) -> Any:
+    """Return NumPy's array over a buffer, in native byte order."""
+    held = canonical(dtype, "ndarray")
+    return numpy.ndarray(shape, dtype, *rest).astype(held, copy=False)
 
 
 class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name
-    """The type of tensors, for isinstance and annotations; a call makes an array of unset elements."""
+    """The type of tensors, for isinstance, annotations and unbound methods; a call makes an array of unset elements, or
+    one over the memory of a buffer.
+    """
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        raise TypeError(
+            expected("ndarray", "a class", "not inherit from it, as tensors have no subclasses", cls.__name__)
+        )
+
 
 class Flat:
-    """The elements of a tensor in C order, as `x.flat` gives them: for reading, writing and iterating."""
+    """The elements of a tensor in C order, as `x.flat` gives them: for reading, writing, comparing and iterating.
 
-    __slots__ = ("_of",)
+    base: the tensor. index: how many elements an iteration has given.
+    """
+
+    __slots__ = ("_rest", "base", "index")
 
     def __init__(self, x: Tensor) -> None:
-        self._of = x
+        self.base, self.index = x, 0
+        self._rest: Iterator[Tensor] | None = None
 
     def __len__(self) -> int:
-        return self._of.size
+        return self.base.size
 
     def __iter__(self) -> Iterator[Tensor]:
-        return iter(self._of.ravel()) if self._of.size else iter(())
+        return self
+
+    def __next__(self) -> Tensor:
+        if self._rest is None:
+            self._rest = iter(self.base.ravel()) if self.base.size else iter(())
+        found = next(self._rest)
+        self.index += 1
+        return found
+
+    @property
+    def coords(self) -> tuple[int, ...]:
+        """The indices of the next element."""
+        shape = self.base.shape  # after the last one, the first index is one too large
+        return tuple([int(one) for one in numpy.unravel_index(self.index, (shape[0] + 1, *shape[1:]))]) if shape else ()
+
+    def copy(self) -> Tensor:
+        """Return the elements as a new tensor."""
+        return self.base.ravel().copy()
 
     def __getitem__(self, key: Any) -> Tensor:
-        return valued(self._of.ravel()[key].copy())
+        return valued(self.base.ravel()[key].copy())
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        x = self._of
+        x = self.base
         flat = x.ravel()
+        if not isinstance(value, (bool, int, float, complex)) and not isinstance(key, (int, numpy.integer)):
+            value = as_array(value, "flat", x.device).ravel()
+            count = flat[key].size if value.size != 1 else 1
+            if not value.size or not count:
+                return
+            value = value if value.size == count else value[numpy.arange(count) % value.size]
         flat[key] = value
         if flat.owner is not x.owner:  # the elements do not follow each other in memory
             x[...] = flat.reshape(x.shape)
 
+    def _compared(self, other: Any, name: str) -> Tensor:
+        return getattr(xt, name)(self.base.ravel(), other.base.ravel() if isinstance(other, Flat) else other)
+
+    __eq__ = cast(Any, partialmethod(_compared, name="equal"))
+    __ne__ = cast(Any, partialmethod(_compared, name="not_equal"))
+    __lt__ = partialmethod(_compared, name="less")
+    __le__ = partialmethod(_compared, name="less_equal")
+    __gt__ = partialmethod(_compared, name="greater")
+    __ge__ = partialmethod(_compared, name="greater_equal")
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return self._of.ravel().__array__(dtype, copy)
+        return self.base.ravel().__array__(dtype, copy)
 
 
 @differentiable(

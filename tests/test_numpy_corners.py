@@ -1,0 +1,127 @@
+"""NumPy's names with arguments that are seldom given: the result, or the class of the error, is NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import pytest
+from test_numpy_names import compare, listed
+
+import xtensor as xt
+import xtensor.numpy as ours
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+
+def arrays() -> dict[str, Any]:
+    """Return the operands, as NumPy's arrays; capital letters are large ones."""
+    r = numpy.random.default_rng(0)
+    return {
+        "d": numpy.array([1.0, 2.0, 3.0]),
+        "f": numpy.array([1.0, 2.0, 3.0], dtype="f4"),
+        "h": numpy.array([1.5, 2.0, 3.0], dtype="f2"),
+        "i": numpy.array([-5, 3]),
+        "a": numpy.arange(6).reshape(2, 3),
+        "w": r.normal(size=(1, 3)),
+        "q": numpy.array([True, False]),
+    }
+
+
+def outcome(text: str, given: dict[str, Any], np: Any) -> Any:
+    """Return what a text gives, or all operands if it is a statement, or the error."""
+    scope = given | {"np": np, "numpy": numpy}
+    try:
+        with numpy.errstate(all="ignore"):
+            return eval(text, scope)
+    except SyntaxError:
+        pass
+    except Exception as error:
+        return error
+    try:
+        exec(text, scope)
+    except Exception as error:
+        return error
+    return [scope[name] for name in given]
+
+
+def as_numpys(text: str, mode: str) -> None:
+    given = arrays()
+    tensors = {name: xt.asarray(x, copy=True) for name, x in given.items()}
+    if mode == "gradient":
+        for x in tensors.values():
+            x.requires_grad = x.dtype.kind == "f"
+    wanted = outcome(text, given, numpy)
+    with xt.options(lazy="always" if mode == "always" else "auto"):
+        found = outcome(text, tensors, ours)
+    if isinstance(wanted, Exception):
+        assert isinstance(found, type(wanted)), found
+    else:
+        compare(without_gradient(found), wanted)
+
+
+def without_gradient(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return [*map(without_gradient, x)]
+    return x.detach() if isinstance(x, xt.Tensor) else x
+
+
+MADE = listed(
+    """
+np.mgrid[0.1:0.3:np.complex64(3j)] | np.r_[0:36:np.complex64(100j)] | np.mgrid[0:3:np.complex128(4j), 0:2]
+np.mgrid[d[:1]:d[2:]:3j] | np.mgrid[np.float32(0):np.float32(3):3j, 0:2] | np.mgrid[0:1j:3j] | np.r_[d[0]:d[2]:3j]
+np.linspace(i.min(), 3, 6, dtype=int) | np.linspace(np.int64(-5), 3, 6, dtype=int)
+np.linspace(-5, 3, 6, retstep=True, dtype=int) | np.linspace(0, f.max(), 3) | np.linspace(0, np.float32(3), 3)
+np.linspace(0, 1, 0, retstep=True) | np.linspace(0, 1, 1, retstep=True) | np.linspace(d, f, -1)
+np.linspace(0, np.inf * d[0], 3) | np.logspace(0, 3, 4, base=[2, 3], axis=-1) | np.logspace([0, 1], 3, 4, base=[2, 3])
+np.eye(3, 4, order='F').strides | np.eye(3, 4, 1, int, 'F') | np.asfortranarray(d[::2]).strides
+np.asarray(d[::2], order='F').strides | np.require(d[::2], requirements='F').flags.f_contiguous
+np.array([1, 2], copy=False) | np.array([1], ndmin=65) | np.array([1], ndmin=64).shape
+"""
+)
+VIEWS = listed(
+    """
+a.flat = [1, 2] | a.flat[:] = [1, 2, 3, 4] | a.flat[[1, 2, 3]] = [7, 8] | a.flat[a.ravel() > 2] = [9, 8]
+a.flat[[1, 2]] = [[7], [8], [9]] | a.flat = [] | a.T.flat[:] = [1, 2] | a[:, ::2].flat = [9, 8, 7] | a.flat = a * 2
+a.flat == 3 | a.flat != a.T.flat | a.flat < [1, 2] | hash(a.flat) | a.flat[2] = [5, 6] | a.flat.copy()
+(lambda x: [next(x), x.index, x.coords, x.base is a, list(x), list(x), x.index, x.coords])(a.flat)
+np.ndarray.sum(a, 0) | [*map(np.ndarray.tolist, a)] | np.ndarray.foo
+np.ndarray((2,), int, buffer=np.arange(4), offset=8, strides=(16,)) | np.ndarray((2, 3), int, a, 0, None, 'F')
+np.ndarray((2, 3), strides=(8, 16)).strides | np.ndarray((2, 3), int, np.arange(5))
+np.ndarray((2,), int, a)[0] = 77 | np.ndarray(2, 'f4', bytearray(range(8)), 0, (4,)) | np.ndarray(2, float, bytes(16))
+"""
+)
+
+
+@pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
+@pytest.mark.parametrize("text", [*MADE, *VIEWS])
+def test_arrays_that_are_made_and_seen(text: str, mode: str) -> None:
+    as_numpys(text, mode)
+
+
+@pytest.mark.parametrize("count", [8, 100_000])
+def test_an_array_over_a_buffer_shares_it(count: int) -> None:
+    """What is pending reads what was there before a write to the tensor, and what is there of foreign memory."""
+    raw = bytearray(8 * count)
+    x = ours.ndarray((count,), int, raw)
+    raw[0] = 7
+    assert x[0] == 7
+    with xt.options(lazy="always"):
+        later = x + 1
+        raw[8] = 5
+        assert x[1] == 5 and later[1] == 1
+        y = ours.zeros(count)
+        view, before = ours.ndarray((2,), float, y, 8), y + 1.0
+        view[0] = 3.0
+        assert y[1] == 3.0 and before[1] == 1.0
+
+
+def test_ndarray_has_no_subclasses() -> None:
+    with pytest.raises(TypeError, match="Own"):
+        type("Own", (ours.ndarray,), {})
+
+
+def test_an_array_is_a_copy_of_what_holds_memory() -> None:
+    raw = bytearray(b"abc")
+    ours.array(memoryview(raw))[0] = 1
+    assert raw == b"abc"

@@ -25,6 +25,12 @@ def arrays() -> dict[str, Any]:
         "a": numpy.arange(6).reshape(2, 3),
         "w": r.normal(size=(1, 3)),
         "q": numpy.array([True, False]),
+        "m": r.normal(size=(3, 4)),
+        "Q": numpy.array([0.25, 0.5], dtype="f4"),
+        "F": r.normal(size=(300, 300)).astype("f4"),
+        "J": numpy.arange(100_000),
+        "U": r.integers(0, 200, 400_000).astype("u1"),
+        "B": r.random(400_000) > 0.5,
     }
 
 
@@ -91,6 +97,36 @@ np.ndarray((2, 3), strides=(8, 16)).strides | np.ndarray((2, 3), int, np.arange(
 np.ndarray((2,), int, a)[0] = 77 | np.ndarray(2, 'f4', bytearray(range(8)), 0, (4,)) | np.ndarray(2, float, bytes(16))
 """
 )
+
+
+SPREADS = [
+    *(f"np.cov({x}{y}, rowvar=False, ddof=0)" for x in "dwm" for y in ("", ", w", ", w.T", ", 1.5")),
+    *(f"np.cov({x}, {y}, rowvar={rows})" for x in ("m[:0]", "m[:, :0]") for y in "wm" for rows in (True, False)),
+    *(f"np.{name}({x}, dtype={kind})" for name in ("std", "var", "mean") for x in "iJm" for kind in ("int", "'f4'")),
+    *(f"np.{name}({x}, dtype=bool)" for name in ("sum", "prod") for x in "iJm"),
+    *listed(
+        """
+np.corrcoef(w, rowvar=False) | np.var(m, 1, int, ddof=1, keepdims=True) | np.std(m, 0, int, where=m > 0)
+np.prod(m, 0, bool, keepdims=True) | np.nanvar(m, ddof=1, correction=1) | np.nanstd(m, correction=1)
+np.ediff1d(i, to_end=np.nan) | np.ediff1d(J, to_begin=[9.5]) | np.ediff1d(J, 5, [1, 2]) | np.ediff1d(q)
+np.ediff1d(B) | np.gradient(q) | np.gradient(B) | np.gradient(m, d) | np.gradient(F, F[0]) | np.gradient(m, d, axis=0)
+np.gradient(m, d[0]) | np.gradient(m, 2, w[0]) | np.histogram(np.ones((300, 300)), 3, weights=np.ones((300, 300)))
+np.histogram(F, 3, weights=F) | np.histogram(F, 3, weights=F[0])
+"""
+    ),
+]
+QUANTILES = [
+    f"np.{name}({x}, {q.replace('W', whole)})"
+    for name, whole in (("quantile", "1"), ("percentile", "100"), ("nanquantile", "1"), ("nanpercentile", "100"))
+    for x in "fFUqB"
+    for q in ("0.5 * W", "np.float64(0.5 * W)", "np.float32(W)", "W", "[0.3 * W]", "Q * W", "np.ones((1, 2, 1))")
+]
+
+
+@pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
+@pytest.mark.parametrize("text", [*SPREADS, *QUANTILES])
+def test_statistics(text: str, mode: str) -> None:
+    as_numpys(text, mode)
 
 
 @pytest.mark.parametrize("mode", ["auto", "always", "gradient"])

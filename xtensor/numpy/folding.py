@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -13,6 +13,7 @@ from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
 from ..tensor.operands import one_correction
 from .common import as_array, as_condition, flattened, give, lone_axis
+from .door import through
 from .ufuncs import folded
 
 
@@ -25,6 +26,9 @@ def sum(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
+    if _is_of_kind(dtype, "b"):
+        given = {"initial": initial} if initial is not None else {}
+        return _by_library("sum", a, axis, dtype, out, keepdims, where, given)
     return folded("sum", a, axis, out, keepdims, initial, where, dtype=dtype)
 
 
@@ -37,7 +41,23 @@ def prod(
     initial: Any = None,
     where: Any = True,
 ) -> Tensor:
+    if _is_of_kind(dtype, "b"):
+        given = {"initial": initial} if initial is not None else {}
+        return _by_library("prod", a, axis, dtype, out, keepdims, where, given)
     return folded("prod", a, axis, out, keepdims, initial, where, dtype=dtype)
+
+
+def _is_of_kind(dtype: Any, kinds: str) -> bool:
+    """Return whether a dtype is given and of one of some kinds."""
+    return dtype is not None and numpy.dtype(dtype).kind in kinds
+
+
+def _by_library(
+    name: str, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, where: Any, given: dict[str, Any]
+) -> Tensor:
+    """Return a reduction that is computed in a dtype in which only the library does."""
+    given |= {"dtype": dtype, "out": out, "keepdims": keepdims, "where": where}
+    return cast(Tensor, through(name, None, (a, axis), given))
 
 
 def max(
@@ -85,6 +105,8 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Te
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
+    if _is_of_kind(dtype, "biu"):
+        return _by_library("mean", a, axis, dtype, out, keepdims, where, {})
     if where is True:
         return folded("mean", a, axis, out, keepdims, dtype=dtype)
     x = _computed_as(as_array(a, "mean"), dtype)
@@ -116,6 +138,8 @@ def var(
     correction: float | None = None,
 ) -> Tensor:
     correction = one_correction("var", ddof, correction)
+    if _is_of_kind(dtype, "biu"):
+        return _by_library("var", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
     return give("var", _variance(a, axis, dtype, correction, keepdims, where, mean), out)
 
 
@@ -132,10 +156,17 @@ def std(
     correction: float | None = None,
 ) -> Tensor:
     correction = one_correction("std", ddof, correction)
+    if _is_of_kind(dtype, "biu"):
+        return _by_library("std", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
     x = as_array(a, "std")
     if where is True and mean is None and x.dtype.kind != "c":
         return give("std", xt.std(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims)), out)
     return give("std", xt.sqrt(_variance(x, axis, dtype, correction, keepdims, where, mean)), out)
+
+
+def _spread(correction: float, mean: Any) -> dict[str, Any]:
+    """Return the arguments that only deviations have."""
+    return {"ddof": correction} | ({} if mean is None else {"mean": mean})
 
 
 def _as_asked(x: Tensor, dtype: Any) -> Tensor:
@@ -331,7 +362,7 @@ def nanvar(
     correction: float | None = None,
 ) -> Tensor:
     x, there = _without_nans(a, 0)
-    where, ddof = _both(there, where), ddof if correction is None else correction
+    where, ddof = _both(there, where), one_correction("nanvar", ddof, correction)
     axis = axis if there is True else lone_axis(x, axis)
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof

@@ -120,10 +120,16 @@ class _Parts(NamedTuple):
     whole: bool
 
 
+def _computed_in(x: Tensor, parts: _Parts, function: str) -> Tensor:
+    """Return an array in the floating dtype of its quantiles."""
+    x = _no_booleans(function, x)
+    return x if x.dtype.kind == "f" else xt.astype(x, xt.result_type(x, parts.dtype))
+
+
 def _quantile(x: Tensor, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return the quantiles at parts of the way through the sorted elements along axes."""
     part = parts.way
-    x = x if parts.whole else numbers(x, "quantile")
+    x = x if parts.whole else _computed_in(x, parts, "quantile")
     rows, kept = _in_rows(x, axis, "quantile")
     last = rows.shape[-1] - 1
     if last < 0:
@@ -148,8 +154,11 @@ def _quantile(x: Tensor, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> 
 def _parts(x: Tensor, q: Any, whole: int = 1) -> _Parts:
     """Return the parts of the way for q, which is given as parts of 1 or of 100."""
     found = q if isinstance(q, Tensor) else numpy.asarray(q)
+    if found.ndim > 2:
+        raise ValueError(expected("quantile", "q", "have at most 2 axes", f"shape {found.shape}"))
     dtype = found.dtype if found.dtype.kind == "f" else numpy.dtype(float)
-    dtype = x.dtype if isinstance(q, (int, float)) and x.dtype.kind == "f" else dtype
+    is_weak = isinstance(q, (int, float)) and not isinstance(q, (bool, numpy.generic))
+    dtype = x.dtype if is_weak and x.dtype.kind == "f" else dtype
     is_whole, found = found.dtype.kind in "biu" and whole == 1, found.astype(float)
     if not bool(((found >= 0) & (found <= whole)).all()):
         what = "Quantiles must be in the range [0, 1]" if whole == 1 else "Percentiles must be in the range [0, 100]"
@@ -175,7 +184,8 @@ def _arranged(
 
 def _of_numbers(name: str, a: Any, parts: _Parts, axis: Any, out: Any, keepdims: bool) -> Tensor:
     """Return quantiles of the elements of each row that are not NaN: these come first when the row is sorted."""
-    x, part = as_array(a, name) if parts.whole else numbers(a, name), parts.way
+    x, part = as_array(a, name), parts.way
+    x = x if parts.whole else _computed_in(x, parts, name)
     rows, kept = _in_rows(x, axis, name)
     if not rows.shape[-1]:
         return _arranged(name, xt.full((*rows.shape[:-1], part.size), numpy.nan), part.shape, kept, keepdims, out)
@@ -253,7 +263,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Tensor:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
 ) -> tuple[Tensor, Tensor]:
-    values = as_array(a, "histogram").detach().ravel()  # the bin of a value has no derivative
+    values = as_array(a, "histogram").detach()  # the bin of a value has no derivative
     bins = as_array(bins) if isinstance(bins, numpy.ndarray) else bins
     given = bins if isinstance(bins, Tensor) and bins.ndim == 1 else None  # edges, which are returned as they are
     if isinstance(bins, (str, Tensor)) and given is None:  # their number depends on values
@@ -262,10 +272,10 @@ def histogram(
         counts, edges = through("histogram", None, (values, bins, range, density, weights), {})
         return counts, edges if given is None else given
     edges = through("histogram_bin_edges", None, (values, bins, range, weights.detach()), {})
-    count = edges.size - 1
+    count, values = edges.size - 1, values.ravel()
     inside = xt.logical_and(values >= edges[0], values <= edges[-1])
     places = xt.minimum(searchsorted(edges, values, "right") - 1, count - 1)
-    counts = bincount(places[inside], weights.ravel()[inside], count)
+    counts = xt.astype(bincount(places[inside], weights.ravel()[inside], count), weights.dtype, copy=False)
     return counts / xt.diff(edges) / xt.sum(counts) if density else counts, edges
 
 
@@ -284,6 +294,8 @@ def cov(
     dtype: Any = None,
 ) -> Tensor:
     x = _observed(m, y, rowvar, dtype)
+    if not x.shape[0]:
+        return xt.zeros((0, 0))
     correction = (0 if bias else 1) if ddof is None else ddof
     if correction != int(correction):
         raise ValueError(expected("cov", "ddof", "be an integer", ddof))
@@ -305,18 +317,19 @@ def cov(
 
 
 def _observed(m: Any, y: Any, rowvar: bool, dtype: Any) -> Tensor:
-    """Return observations as columns, with the variables of a second array below those of the first."""
+    """Return observations as columns, with the variables of a second array below those of the first, if it has any."""
     x = as_array(m, "cov")
     for name, one in (("m", x), ("y", x if y is None else as_array(y, "cov"))):
         if one.ndim > 2:
             raise ValueError(expected("cov", name, "have at most 2 axes", f"shape {one.shape}"))
     wanted = xt.result_type(x, xt.float64, *(() if y is None else (as_array(y),))) if dtype is None else dtype
-    parts = []
+    parts: list[Tensor] = []
     for one in (x,) if y is None else (x, as_array(y)):
         one = xt.astype(one, wanted, copy=False)
         one = xt.reshape(one, (1, -1)) if one.ndim < 2 else one
-        parts.append(one if rowvar or one.shape[0] == 1 else xt.matrix_transpose(one))
-    return parts[0] if y is None else xt.concat(parts)
+        is_row = one.shape[0] == 1 if parts else x.ndim < 2  # a second array of one row is never turned
+        parts.append(one if rowvar or is_row else xt.matrix_transpose(one))
+    return parts[0] if y is None or not parts[0].shape[0] else xt.concat(parts)
 
 
 def _weights(fweights: Any, aweights: Any, count: int) -> Any:
@@ -359,22 +372,34 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
     x = as_array(ary, "ediff1d").ravel()
-    parts = [xt.diff(x) if x.size else x]
-    if to_begin is not None:
-        parts.insert(0, xt.astype(as_array(to_begin).ravel(), x.dtype))
-    if to_end is not None:
-        parts.append(xt.astype(as_array(to_end).ravel(), x.dtype))
+    parts = [x[1:] - x[:-1]]
+    for name, end in (("to_begin", to_begin), ("to_end", to_end)):
+        if end is None:
+            continue
+        found = as_array(end, "ediff1d").ravel()
+        if not numpy.can_cast(found.dtype, x.dtype, "same_kind"):
+            raise TypeError(expected("ediff1d", name, f"fit into {x.dtype}", found.dtype))
+        parts.insert(0 if name == "to_begin" else len(parts), xt.astype(found, x.dtype))
     return xt.concat(parts) if len(parts) > 1 else parts[0]
 
 
+def _no_booleans(function: str, x: Tensor) -> Tensor:
+    """Return an array; raises TypeError for booleans, which cannot be subtracted."""
+    if x.dtype.kind == "b":
+        raise TypeError(expected(function, "the array", "not hold booleans", x.dtype))
+    return x
+
+
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    x = numbers(f, "gradient")
+    x = numbers(_no_booleans("gradient", as_array(f, "gradient")), "gradient")
     axes = as_axes(axis, x.ndim, "gradient")
-    if len(varargs) not in (0, 1, len(axes)):
+    steps = list(varargs or (1.0,))
+    if len(steps) == 1 and (isinstance(steps[0], (int, float)) or not as_array(steps[0], "gradient").ndim):
+        steps *= len(axes)
+    if len(steps) != len(axes):
         raise TypeError("invalid number of arguments")
     if edge_order not in (1, 2):
         raise ValueError("'edge_order' greater than 2 not supported")
-    steps = [1.0] * len(axes) if not varargs else list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
     found = [
         _slopes(x, _widths(step, x.shape[along]), along, edge_order) for step, along in zip(steps, axes, strict=True)
     ]

@@ -26,6 +26,8 @@ def arrays() -> dict[str, Any]:
         "w": r.normal(size=(1, 3)),
         "q": numpy.array([True, False]),
         "m": r.normal(size=(3, 4)),
+        "s": numpy.stack([numpy.zeros((2, 2)), numpy.eye(2)]),
+        "X": r.normal(size=(300, 200)),
         "Q": numpy.array([0.25, 0.5], dtype="f4"),
         "F": r.normal(size=(300, 300)).astype("f4"),
         "J": numpy.arange(100_000),
@@ -115,6 +117,7 @@ np.histogram(F, 3, weights=F) | np.histogram(F, 3, weights=F[0])
 """
     ),
 ]
+AXES = ((0, 0), (0, 1, 0), (1, -1))
 QUANTILES = [
     f"np.{name}({x}, {q.replace('W', whole)})"
     for name, whole in (("quantile", "1"), ("percentile", "100"), ("nanquantile", "1"), ("nanpercentile", "100"))
@@ -123,9 +126,25 @@ QUANTILES = [
 ]
 
 
+TRANSFORMS = [
+    *(f"np.linalg.cond({x}, {p})" for x in ("s", "np.zeros((200, 200))", "X[:9, :9]") for p in (None, 2, -2, 1)),
+    *(f"np.fft.{name}n({x}, axes={axes})" for name in ("fft", "ifft", "rfft", "irfft") for x in "mX" for axes in AXES),
+    *(f"np.fft.{name}2({x}, (-1, 7), (0, 1))" for name in ("fft", "ifft", "rfft", "irfft") for x in "mX"),
+    *(f"np.fft.{name}(np.ones(90_000, 'f2')).dtype" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
+    *listed(
+        """
+np.fft.fft2(h.reshape(1, 3)).dtype | np.fft.fftn(i, axes=()) | np.fft.ifftn(X, s=(), axes=()) | np.fft.fft(X, norm='')
+np.fft.fftn(X, norm='') | np.fft.fftn(X, (5, 6, 4), (1, 0, 1)) | np.linalg.pinv(m, rcond=0.1, rtol=0.1)
+np.linalg.pinv(m @ m.T, hermitian=True, rtol=0.5) | np.random.default_rng(-i[:1]).random(2)
+np.random.default_rng(a[0, 1]).random(2) | np.random.default_rng([a[0, 1], 3]).random(2) | np.random.default_rng(d)
+"""
+    ),
+]
+
+
 @pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
-@pytest.mark.parametrize("text", [*SPREADS, *QUANTILES])
-def test_statistics(text: str, mode: str) -> None:
+@pytest.mark.parametrize("text", [*SPREADS, *QUANTILES, *TRANSFORMS])
+def test_computed(text: str, mode: str) -> None:
     as_numpys(text, mode)
 
 

@@ -9,6 +9,7 @@ import numpy
 
 from ..autograd.rules import xt
 from ..base.dtypes import real_of
+from ..base.errors import expected
 from ..base.layout import as_axes
 from ..tensor.face import Tensor
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
@@ -30,7 +31,9 @@ def cond(x: Any, p: Any = None) -> Tensor:
     x = _floats(x)
     if p in (None, 2, -2) and x.size:
         values = xt.linalg.svdvals(x)
-        return values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
+        found = values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
+        known = xt.logical_not(xt.any(xt.isnan(x), axis=(-2, -1)))  # then a NaN comes of zeros alone
+        return xt.where(xt.logical_and(xt.isnan(found), known), numpy.inf, found)
     return through("linalg.cond", None, (x, p), {})
 
 
@@ -119,11 +122,12 @@ def outer(x1: Any, x2: Any, /) -> Tensor:
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Tensor:
-    if hermitian:
-        return through("linalg.pinv", None, (a, rcond, hermitian), {})
-    x = _floats(a)
+    if rcond is not None and rtol is not None:
+        raise ValueError(expected("pinv", "rtol", "not be given beside rcond, its other name", rtol))
     rtol = rcond if rtol is None else rtol
-    return xt.linalg.pinv(x, rtol=1e-15 if rtol is None else rtol)
+    if hermitian:
+        return through("linalg.pinv", None, (a, rtol, hermitian), {})
+    return xt.linalg.pinv(_floats(a), rtol=1e-15 if rtol is None else rtol)
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:

@@ -124,4 +124,11 @@ _draw_at_once()
 
 def default_rng(seed: Any = None) -> Generator:
     """Return a Generator over NumPy's stream for a seed."""
-    return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(seed))
+    return seed if isinstance(seed, Generator) else Generator(numpy.random.default_rng(_as_seed(seed)))
+
+
+def _as_seed(seed: Any) -> Any:
+    """Return a seed with integers in place of its tensors."""
+    if isinstance(seed, Tensor):
+        return seed.tolist()
+    return [*map(_as_seed, seed)] if isinstance(seed, (list, tuple)) else seed

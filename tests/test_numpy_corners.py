@@ -155,20 +155,29 @@ def test_arrays_that_are_made_and_seen(text: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("count", [8, 100_000])
-def test_an_array_over_a_buffer_shares_it(count: int) -> None:
-    """What is pending reads what was there before a write to the tensor, and what is there of foreign memory."""
+@pytest.mark.parametrize(
+    "made", [lambda raw: ours.ndarray((len(raw) // 8,), int, raw), lambda raw: ours.frombuffer(raw, int)]
+)
+def test_an_array_over_foreign_memory_shares_it(made: Any, count: int) -> None:
+    """What was to be computed from it reads what was there before."""
     raw = bytearray(8 * count)
-    x = ours.ndarray((count,), int, raw)
-    raw[0] = 7
-    assert x[0] == 7
+    x = made(raw)
     with xt.options(lazy="always"):
         later = x + 1
         raw[8] = 5
         assert x[1] == 5 and later[1] == 1
-        y = ours.zeros(count)
-        view, before = ours.ndarray((2,), float, y, 8), y + 1.0
+
+
+@pytest.mark.parametrize("count", [8, 100_000])
+def test_an_array_over_a_tensors_memory_shares_it(count: int) -> None:
+    with xt.options(lazy="always"):
+        x = ours.zeros(count)
+        view, before = ours.ndarray((2,), float, x, 8), x + 1.0
         view[0] = 3.0
-        assert y[1] == 3.0 and before[1] == 1.0
+        assert x[1] == 3.0 and before[1] == 1.0
+    x.requires_grad = True
+    with pytest.raises(RuntimeError, match="gradient"):
+        ours.ndarray((2,), float, x)
 
 
 def test_ndarray_has_no_subclasses() -> None:

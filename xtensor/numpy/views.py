@@ -17,7 +17,7 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, valued
-from .common import as_array
+from .common import as_array, has_gradient
 from .creation import empty
 from .door import through
 
@@ -44,6 +44,9 @@ class _Arrays(type):
             return empty(shape, dtype, order or "C")
         told = as_shape(shape, "ndarray"), dtype, buffer, offset, strides, order
         if isinstance(buffer, Tensor):
+            if has_gradient(buffer):
+                must = "have no gradient, which would be lost (use x.detach())"
+                raise RuntimeError(expected("ndarray", "buffer", must, "one that has"))
             return through("ndarray", _laid, told, {})
         return xt.asarray(_laid(*told))
 

@@ -122,7 +122,7 @@ class _Parts(NamedTuple):
 
 def _computed_in(x: Tensor, parts: _Parts, function: str) -> Tensor:
     """Return an array in the floating dtype of its quantiles."""
-    x = _no_booleans(function, x)
+    x = x if function == "nanmedian" else _no_booleans(function, x)
     return x if x.dtype.kind == "f" else xt.astype(x, xt.result_type(x, parts.dtype))
 
 

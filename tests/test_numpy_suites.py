@@ -69,6 +69,8 @@ CALLS: dict[str, Call] = {
     "clip complex": lambda np, m, v: (m + 1j).clip(0, 2),
     "sum into integers": lambda np, m, v: np.sum(m, axis=0, out=np.zeros(m.shape[1], "i8")),
     "max into integers": lambda np, m, v: np.max(m, axis=0, out=np.zeros(m.shape[1], "i4")),
+    "cumsum into integers": lambda np, m, v: np.cumsum(m, axis=0, out=np.zeros(m.shape, "i8")),
+    "nansum into integers": lambda np, m, v: np.nansum(m, axis=0, out=np.zeros(m.shape[1], "i8")),
     "add into NumPy's": lambda np, m, v: np.add(m, 1, out=numpy.zeros(m.shape)),
     "sum into NumPy's": lambda np, m, v: np.sum(m, axis=0, out=numpy.zeros(m.shape[1])),
     "no axes": lambda np, m, v: [np.ndim(None), np.ndim("abc"), np.size(None), np.iscomplexobj(None), np.ndim({1})],

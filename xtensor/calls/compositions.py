@@ -20,7 +20,7 @@ from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor
 from .record import enter, exposed_memory, pays_at_once, read_later, worth_recording
-from .small import REMEMBERED, Small, told_apart
+from .small import REMEMBERED, Captured, told_apart
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def macro(function: F, /) -> F:
     """
     plain: Callable[..., Tensor] = function
     known: dict[Any, Macro | None] = {}
-    small = Small(plain)
+    small = Captured(plain, DIRECT_BELOW, gradients=False)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:

@@ -1,26 +1,26 @@
-"""Compositions of small arrays: after some calls of a kind their steps run as one schedule of machine code.
+"""Compositions that are called at once: after some calls of a kind they run as captured functions (calls/capture.py).
 
-Step by step, each of a dozen functions calls NumPy by itself; a schedule is prepared once for a kind of arguments, and
-then takes as long as one or two of these calls. As with the engines (run/engines.py), the choice, and with it the bits
-of results, depends on how often a kind has come.
+Step by step, each of a dozen functions calls NumPy, or is recorded; a captured function runs all of them as one
+schedule. Where a gradient is recorded, the tape gets a single step whose way back is a captured function, too. As with
+the engines (run/engines.py), the choice, and with it the bits of results, depends on how often a kind has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
-from ..autograd.tape import active, steps_of
+from ..autograd.rules import xt
+from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.caches import make_room
-from ..base.options import Settings, options, settings, thin_closed
-from ..graph.node import Node, pending_below
-from ..graph.number import value_of
-from ..plan.costs import DIRECT_BELOW, PREPARED_AFTER
-from ..run import executor
-from ..storage.blob import TBlob
-from ..storage.storage import Native, address_of
-from ..tensor.face import CPU_DEVICE, Tensor, face, is_value, valued, wrap
-from .record import native_up_to
+from ..base.options import Settings, settings, thin_closed
+from ..plan.costs import COMPOSED_AT_ONCE, PREPARED_AFTER
+from ..storage.storage import watchers
+from ..tensor.face import CPU_DEVICE, Tensor
+from .record import can_generate, native_up_to
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # The most kinds of arguments that one function remembers.
 REMEMBERED = 256
@@ -28,148 +28,170 @@ REMEMBERED = 256
 # Types of constants that are indistinguishable where they are equal.
 _PLAIN = frozenset((int, bool, str, type(None)))
 
-Kind = tuple[tuple[Any, ...], list[Native]]
 
+class Form(NamedTuple):
+    """A composition whose constants are in place, as functions of its tensors.
 
-class _Given:
-    """An array as a schedule of machine code takes it."""
-
-    __slots__ = ("_address",)
-
-    def __init__(self, native: Native, after: int) -> None:
-        self._address = address_of(native) + after
-
-
-class _Ready:
-    """A prepared schedule that computes a composition for arrays of one kind.
-
-    order: for each input of the schedule the argument in which it lies, and how many bytes after its first element.
+    captured: the composition. wanted: the operands to which a gradient goes, by place; number: of all operands. back:
+    from the cotangent of the result, and the operands, to those of the wanted ones; plain_back: the same, not captured.
     """
 
-    __slots__ = ("_is_value", "_order", "_scalars", "_schedule")
+    captured: Callable[..., Tensor]
+    wanted: tuple[int, ...]
+    number: int
+    back: Callable[..., tuple[Tensor, ...]]
+    plain_back: Callable[..., tuple[Tensor, ...]]
 
-    def __init__(
-        self, schedule: Any, order: Sequence[tuple[int, int]], scalars: Sequence[Any], *, is_value: bool
-    ) -> None:
-        self._schedule, self._order, self._scalars, self._is_value = schedule, order, scalars, is_value
-
-    def run(self, natives: Sequence[Native]) -> Tensor:
-        given: Any = [_Given(natives[place], after) for place, after in self._order]
-        with executor.turn():
-            (result,) = self._schedule.run(given, self._scalars)
-        found = wrap(result.native(), CPU_DEVICE)  # a thin face, as the steps make
-        return valued(found) if self._is_value else found
+    def all_of(self, wanted: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+        """Return the operands in their order."""
+        there, rest = iter(wanted), iter(others)
+        return [next(there) if n in self.wanted else next(rest) for n in range(self.number)]
 
 
-class Small:
-    """The calls of a composition with small arrays.
+class Captured:
+    """The calls of a composition that run as captured functions.
 
-    For each kind it stores how often that has come, then its schedule, None where there is none.
+    most: bytes of the largest operand of such a call; with gradients: whether they are also recorded as one step.
     """
 
-    def __init__(self, plain: Callable[..., Tensor]) -> None:
-        self._plain = plain
-        self._known: dict[Any, int | _Ready | None] = {}
+    def __init__(self, function: Callable[..., Tensor], most: int, *, gradients: bool) -> None:
+        self._function, self._most, self._gradients = function, most, gradients
+        self._counts: dict[Any, int] = {}
+        self._captured: dict[Any, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
+        self._forms: dict[Any, Form] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """Return the result of a call; None where it is to be computed in another way."""
-        found = None if thin_closed[0] or not _asks_for_nothing(settings()) else _kind_of(args, kwargs)
-        if found is None or (active[0] and steps_of((*args, *kwargs.values())) is not None):
+        if thin_closed[0] or watchers or not _asks_for_nothing(settings()):
             return None
-        kind, natives = found
-        known = self._known.get(kind, 0)
-        if type(known) is _Ready:
-            return known.run(natives)
-        if type(known) is not int:
+        tensors = [x for x in (*args, *kwargs.values()) if type(x) is Tensor]
+        steps = steps_of(tensors)
+        if steps is not None and not self._gradients:
             return None
-        if not known:
-            make_room(self._known, REMEMBERED)
-        self._known[kind] = known + 1
-        if known + 1 < PREPARED_AFTER:
+        kind = self._kind_of(args, kwargs, steps is not None)
+        if kind is None:
             return None
-        self._known[kind] = None  # calls that it makes itself do not count
-        try:
-            result = self._plain(*args, **kwargs)
-            self._known[kind] = self._prepared(args, kwargs, natives, is_value=is_value(result))
-        except BaseException:
-            self._known.pop(kind, None)
-            raise
-        return result
+        wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
+        key = (*kind, *wanted, len(wanted))
+        count = self._counts.get(key, 0) + 1
+        if count <= PREPARED_AFTER:
+            if count == 1:
+                make_room(self._counts, REMEMBERED)
+            self._counts[key] = count
+            if count < PREPARED_AFTER or not can_generate():
+                return None
+        form = self._form_of(args, kwargs, wanted)
+        if not wanted:
+            return form.captured(*tensors)
+        others = tuple([x for n, x in enumerate(tensors) if n not in wanted])
+        return _recorded(tuple([tensors[n] for n in wanted]), others, form)
 
-    def _prepared(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], natives: list[Native], *, is_value: bool
-    ) -> _Ready | None:
-        """Return the schedule for a kind; None where machine code cannot compute it, or reads memory of no argument."""
-        from ..codegen.cpu.compile import host
-        from ..plan.fusion import plan_of
-        from ..plan.layouts import work_of
-        from ..plan.trace import Trace
-        from ..run.capture import with_kernels
-        from ..run.prepare import prepared
-        from ..run.schedule import Kernels
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], is_recorded: bool) -> list[Any] | None:
+        """Return what calls of a kind have in common; None where an operand is not computed, large or elsewhere, or
+        another argument is no constant.
+        """
+        kind: list[Any] = [*kwargs]
+        for x in (*args, *kwargs.values()) if kwargs else args:
+            if type(x) is Tensor:
+                if is_recorded and x.device is CPU_DEVICE:
+                    x.evaluate()  # as it is kept for the way back
+                elif native_up_to(x, self._most) is None:
+                    return None
+                kind += (x.dtype.num, x.shape)
+                continue
+            constant = told_apart(x)
+            if constant is None:
+                return None
+            kind += constant
+        return kind
 
-        if host() is None:
-            return None
-        blobs = [TBlob.of(None, native, CPU_DEVICE) for native in natives]
-        faces = iter([face(blob) for blob in blobs])
-        given = [next(faces) if type(x) is Tensor else x for x in args]
-        named = {name: next(faces) if type(x) is Tensor else x for name, x in kwargs.items()}
-        with options(lazy="always"):
-            node: Any = self._plain(*given, **named)._data
-        if type(node) is not Node or node.blob is not None:
-            return None
-        trace = Trace(pending_below([node]), [node])
-        read = [value for value in trace.values if type(value) is TBlob]
-        order = [one for one in [_place_of(value, blobs) for value in read] if one is not None]
-        if len(order) < len(read):
-            return None
-        plan = plan_of(trace)
-        work = work_of(trace, plan, None, with_kernels(settings(), CPU_DEVICE))
-        schedule = prepared(work, sorted(plan.kept), is_again=True)
-        if len(plan.kept) != 1 or not all(isinstance(one, Kernels) for one in schedule.instructions):
-            return None
-        scalars = [value_of(value) for value in trace.values if type(value) not in (Node, TBlob)]
-        return _Ready(schedule, order, scalars, is_value=is_value)
+    def _form_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], wanted: tuple[int, ...]) -> Form:
+        """Return the form of a call."""
+        places = tuple([n for n, x in enumerate(args) if type(x) is Tensor])
+        names = tuple([name for name, x in kwargs.items() if type(x) is Tensor])
+        constants = tuple([None if n in places else x for n, x in enumerate(args)])
+        given = tuple([(name, x) for name, x in kwargs.items() if name not in names])
+        key = places, names, tuple(map(told_apart, constants)), tuple([(name, told_apart(x)) for name, x in given])
+        form = self._forms.get((key, wanted))
+        if form is None:
+            both = self._captured.get(key)
+            if both is None:
+                plain = _in_place(self._function, places, names, constants, given)
+                make_room(self._captured, REMEMBERED)
+                both = self._captured[key] = plain, xt.fuse(plain)
+            back = _way_back(both[0], wanted)
+            form = Form(both[1], wanted, len(places) + len(names), xt.fuse(back), back)
+            make_room(self._forms, REMEMBERED)
+            self._forms[key, wanted] = form
+        return form
+
+
+def _in_place(
+    function: Callable[..., Tensor],
+    places: tuple[int, ...],
+    names: tuple[str, ...],
+    constants: tuple[Any, ...],
+    given: tuple[tuple[str, Any], ...],
+) -> Callable[..., Tensor]:
+    """Return a function of the tensors at some places, and under some names, of a function's arguments."""
+
+    def call(*operands: Tensor) -> Tensor:
+        args = list(constants)
+        for place, x in zip(places, operands, strict=False):
+            args[place] = x
+        return function(*args, **dict(given), **dict(zip(names, operands[len(places) :], strict=True)))
+
+    return call
+
+
+def _way_back(plain: Callable[..., Tensor], wanted: tuple[int, ...]) -> Callable[..., tuple[Tensor, ...]]:
+    """Return a function from the cotangent of a result, and all operands, to the cotangents of the wanted ones."""
+
+    def back(g: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+        def some(*mine: Tensor) -> Tensor:
+            every = list(operands)
+            for place, x in zip(wanted, mine, strict=True):
+                every[place] = x
+            return plain(*every)
+
+        found: tuple[Tensor, ...] = xt.vjp(some, *[operands[place] for place in wanted])[1](g)
+        return found
+
+    return back
+
+
+def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> tuple[Tensor, ...]:
+    """The cotangents of operands; where their own are asked for, step by step."""
+    back = form.plain_back if is_recording() else form.back
+    return back(g, *form.all_of(operands, others))
+
+
+@differentiable(operands=_cotangents)
+def _recorded(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> Tensor:
+    """Return a composition of tensors; a gradient goes to `operands`, and none to others."""
+    return form.captured(*form.all_of(operands, others))
+
+
+def composed(function: F, /) -> F:
+    """Have calls of a composition run as captured functions after some calls of a kind: those without a gradient on
+    computed arrays of up to COMPOSED_AT_ONCE bytes, and all those with one.
+
+    function: returns one tensor; what it computes depends on its constants and on the tensors alone.
+    """
+    plain: Callable[..., Tensor] = function
+    captured = Captured(plain, COMPOSED_AT_ONCE, gradients=True)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        found = captured.call(args, kwargs)
+        return plain(*args, **kwargs) if found is None else found
+
+    return cast(F, call)
 
 
 def _asks_for_nothing(limits: Settings) -> bool:
     """Return whether settings leave the way of computing small arrays to us: they are no part of a kind."""
     return limits.engine == limits.lazy == "auto" and not limits.fast_math
-
-
-def _place_of(value: TBlob, blobs: Sequence[TBlob]) -> tuple[int, int] | None:
-    """Return the argument in which a value lies, and how many bytes after its first element; None where it lies in
-    none, or in several: a value that the composition has computed itself may differ in another call.
-    """
-    same = [place for place, blob in enumerate(blobs) if value is blob]
-    found = same or [place for place, blob in enumerate(blobs) if value.overlaps(blob)]
-    arrays = {id(blobs[place].native()) for place in found}  # one given twice is so in each call of the kind
-    return (found[0], value.address - blobs[found[0]].address) if len(arrays) == 1 else None
-
-
-def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kind | None:
-    """Return the kind of a call, and its arrays; None where one is not computed, or large, or another argument is no
-    constant.
-    """
-    kind: list[Any] = [*kwargs]
-    natives: list[Native] = []
-    for x in (*args, *kwargs.values()) if kwargs else args:
-        of = type(x)
-        if of is Tensor:
-            native = native_up_to(x, DIRECT_BELOW)
-            if native is None or not native.size or not native.flags.aligned:
-                return None
-            kind += (native.dtype.num, native.shape, native.strides)
-            for place, other in enumerate(natives):
-                if other is native:  # a view of one is a view of both
-                    kind.append(place)
-            natives.append(native)
-            continue
-        constant = told_apart(x)
-        if constant is None:
-            return None
-        kind += constant
-    return (tuple(kind), natives) if natives else None
 
 
 def told_apart(x: Any) -> tuple[Any, ...] | None:

@@ -17,6 +17,7 @@ from ..base.errors import check_choice, expected
 from ..base.layout import as_axis
 from ..calls.compositions import macro
 from ..calls.rows import elementwise
+from ..calls.small import composed
 from ..codegen.cpu.math import ERF_FAR, ERF_NEAR
 from ..codegen.cpu.vector import F64
 from ..codegen.element import Element, absolute, minimum, primitive, where
@@ -95,6 +96,7 @@ def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
     return xt.where(x > 0, x, x * within(negative_slope, "leaky_relu", "negative_slope", -inf, inf))
 
 
+@composed
 def prelu(x: Tensor, weight: Tensor, /, *, axis: int = 1) -> Tensor:
     """Return x where x > 0, else weight * x; weight has shape () or (1,), or one element per channel along `axis`.
 
@@ -181,6 +183,7 @@ def softsign(x: Tensor, /) -> Tensor:
     return x / (1 + xt.abs(x))
 
 
+@composed
 def glu(x: Tensor, /, axis: int = -1) -> Tensor:
     """Return a * sigmoid(b), where a and b are the halves of x along an axis.
 

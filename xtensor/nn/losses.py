@@ -14,6 +14,7 @@ from ..autograd.tape import OFF, differentiable, is_recording, recording
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
 from ..calls.compositions import macro
+from ..calls.small import composed
 from ..tensor.face import CPU_DEVICE, Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, rounded, whole, wide, within
@@ -35,6 +36,7 @@ __all__ = [
 # ---- distances
 
 
+@composed
 @macro
 def mse_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """Return (x - target)**2 for arrays of one shape. Source: torch.nn.functional.mse_loss."""
@@ -42,6 +44,7 @@ def mse_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor
     return reduced(xt.square(x - target), reduction, "mse_loss")
 
 
+@composed
 @macro
 def l1_loss(x: Tensor, target: Tensor, /, *, reduction: str = "mean") -> Tensor:
     """Return |x - target| for arrays of one shape; the derivative at 0 is 0. Source: torch.nn.functional.l1_loss."""
@@ -57,6 +60,7 @@ def _huber(x: Tensor, delta: float) -> Tensor:
     return short * (size - 0.5 * short)
 
 
+@composed
 @macro
 def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return d**2 / 2 where d = |x - target| <= delta, else delta * (d - delta / 2), for arrays of one shape.
@@ -69,6 +73,7 @@ def huber_loss(x: Tensor, target: Tensor, /, *, delta: float = 1.0, reduction: s
     return reduced(_huber(x - target, delta), reduction, "huber_loss")
 
 
+@composed
 @macro
 def smooth_l1_loss(x: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction: str = "mean") -> Tensor:
     """Return d**2 / (2 beta) where d = |x - target| < beta, else d - beta / 2, for arrays of one shape.
@@ -84,6 +89,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, /, *, beta: float = 1.0, reduction
 # ---- classes
 
 
+@composed
 def cross_entropy(
     x: Tensor,
     target: Tensor,
@@ -188,6 +194,7 @@ def _of_logits(
     return _of_classes(x, sums, target, "cross_entropy", axis, None, ignored, reduction, smoothing)
 
 
+@composed
 def nll_loss(
     x: Tensor,
     target: Tensor,
@@ -307,6 +314,7 @@ def _of_probabilities(
     return reduced(xt.sum(logs * target, axis=axis), reduction, "cross_entropy")
 
 
+@composed
 @macro
 def binary_cross_entropy(
     x: Tensor, target: Tensor, /, *, weight: Tensor | None = None, reduction: str = "mean"
@@ -336,6 +344,7 @@ def _log_within(x: Tensor) -> Tensor:
     return xt.maximum(xt.log(x), -100)
 
 
+@composed
 @macro
 def binary_cross_entropy_with_logits(
     x: Tensor,
@@ -370,6 +379,7 @@ def _spread(value: Any, x: Tensor, function: str, argument: str) -> Tensor:
     return value
 
 
+@composed
 @macro
 def kl_div(x: Tensor, target: Tensor, /, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return target * (log(target) - x), where x holds logarithms of probabilities; 0 where target is 0.

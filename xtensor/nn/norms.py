@@ -15,6 +15,7 @@ from ..base.errors import expected
 from ..base.layout import as_axes
 from ..calls.compositions import macro
 from ..calls.rows import elementwise
+from ..calls.small import composed
 from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor
@@ -103,6 +104,8 @@ def _standardised(x: Tensor, axes: tuple[int, ...], eps: float, weight: Tensor |
     return _scaled(rounded(_normed((wide(x),), axes, eps)[0], x.dtype), weight, bias)
 
 
+_standardised_at_once = composed(_standardised)
+
 # Steps that belong together are one formula each: recording them takes most of the time that small arrays take.
 
 
@@ -157,6 +160,7 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
+@composed
 @macro
 def layer_norm(
     x: Tensor,
@@ -177,6 +181,7 @@ def layer_norm(
     return _standardised(x, axes, eps, weight, bias)
 
 
+@composed
 @macro
 def rms_norm(
     x: Tensor, /, weight: Tensor | None = None, *, axis: int | tuple[int, ...] = -1, eps: float = 1e-6
@@ -211,6 +216,7 @@ def _along(
     return x, axes, eps, [parameter(value, name) for name, value in given.items()]
 
 
+@composed
 def group_norm(
     x: Tensor,
     /,
@@ -243,6 +249,7 @@ def group_norm(
     return found
 
 
+@composed
 def instance_norm(
     x: Tensor,
     /,
@@ -268,6 +275,7 @@ def instance_norm(
     return _standardised(x, axes, eps, weight, bias)
 
 
+@composed
 def local_response_norm(
     x: Tensor, /, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, axis: int = 1
 ) -> Tensor:
@@ -288,6 +296,7 @@ def local_response_norm(
     return rounded(y / (k + alpha / size * total) ** beta, x.dtype)
 
 
+@composed
 def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, eps: float = 1e-12) -> Tensor:
     """Return x divided by its p-norm along `axis`, or by eps if that is larger.
 
@@ -299,6 +308,7 @@ def normalize(x: Tensor, /, p: float = 2.0, *, axis: int | tuple[int, ...] = 1, 
     return rounded(y / length, x.dtype)
 
 
+@composed
 def cosine_similarity(x: Tensor, y: Tensor, /, *, axis: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between vectors along `axis` of x and y, which broadcast.
 
@@ -358,7 +368,7 @@ def batch_norm(
         if var is not None:
             _move(var, xt.var(wide(x), axis=axes, correction=1), momentum)
     weight, bias = (None if one is None else along(one, axis, x.ndim) for one in (weight, bias))
-    return _standardised(x, axes, eps, weight, bias)
+    return _standardised_at_once(x, axes, eps, weight, bias)
 
 
 def _move(running: Tensor, new: Tensor, momentum: float) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..autograd.rules import xt
 from ..base.errors import check_choice, expected
+from ..calls.small import composed
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from .activations import hardtanh
@@ -203,6 +204,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], /, *, align_corners: bool = 
     return found
 
 
+@composed
 def grid_sample(
     x: Tensor,
     grid: Tensor,

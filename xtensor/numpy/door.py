@@ -116,17 +116,22 @@ class Passage:
             return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
         return xt.numpy.views.Archive(result) if self.name == "load" else result
 
-    def _tensor(self, result: Any, device: Device) -> Tensor:
-        native = device.backend.asarray(result)
-        canonical(native.dtype, self.name, "the result's dtype")
+    def _beside(self, native: Native, device: Device) -> Tensor:
+        """Return a tensor over an array, with the owner of the operand in whose memory it lies, if there is one."""
         for x, own in self.operands:
-            if own is native:
-                return x
             if root_of(own) is root_of(native) or (device == "cpu" and numpy.may_share_memory(own, native)):
                 return face(TBlob.of(x.owner, native, device))
         # Memory that is no array's own, as that of `frombuffer`, may be written by others.
         shared = type(native) is numpy.ndarray and not isinstance(root_of(native), numpy.ndarray)
-        found = from_native(native, device, shared=shared)
+        return from_native(native, device, shared=shared)
+
+    def _tensor(self, result: Any, device: Device) -> Tensor:
+        native = device.backend.asarray(result)
+        canonical(native.dtype, self.name, "the result's dtype")
+        found = next((x for x, own in self.operands if own is native), None)
+        if found is not None:
+            return found
+        found = self._beside(native, device)
         steps = steps_of([x for x, _ in self.operands]) if active[0] else None
         if steps is not None:  # there is no rule for this function: going back raises that
             remember(Rule(self.name, {}), (("x", None),) * len(steps), steps, found)

@@ -230,12 +230,12 @@ def _spread_weights(x: Tensor, weights: Tensor, axis: Any) -> Tensor:
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
     x, axis = flattened(a, axis, "cumsum")
-    return give("cumsum", xt.cumulative_sum(x, axis=axis, dtype=dtype), out)
+    return give("cumsum", xt.cumulative_sum(x, axis=axis, dtype=dtype), out, casting="unsafe")
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Tensor:
     x, axis = flattened(a, axis, "cumprod")
-    return give("cumprod", xt.cumulative_prod(x, axis=axis, dtype=dtype), out)
+    return give("cumprod", xt.cumulative_prod(x, axis=axis, dtype=dtype), out, casting="unsafe")
 
 
 def cumulative_sum(
@@ -310,7 +310,7 @@ def _extreme(name: str, a: Any, axis: Any, out: Any, keepdims: bool, initial: An
     if there is not True:
         none = xt.logical_not(xt.any(there, axis=lone_axis(there, axis), keepdims=keepdims))
         result = result if initial is not None else xt.where(none, xt.asarray(numpy.nan, dtype=x.dtype), result)
-    return give(f"nan{name}", result, out)
+    return give(f"nan{name}", result, out, casting="unsafe")
 
 
 def nanmax(
@@ -330,7 +330,7 @@ def _place(name: str, a: Any, axis: Any, out: Any, keepdims: bool, worst: float)
     axis = lone_axis(x, axis)
     if there is not True and not bool(xt.all(xt.any(there, axis=axis))):
         raise ValueError("All-NaN slice encountered")
-    return give(f"nan{name}", getattr(xt, name)(x, axis=axis, keepdims=keepdims), out)
+    return give(f"nan{name}", getattr(xt, name)(x, axis=axis, keepdims=keepdims), out, casting="unsafe")
 
 
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:

@@ -277,9 +277,14 @@ LIBRARY, CALLBACK, CALLBACK_BYTES = 2e-6, 2.5e-6, 1 << 17
 # The extra cost of a library call between two runs of kernels, and of copying a view at computed places over making it.
 BETWEEN, SHOWN = 6e-6, 1e-5
 
-# Calls of a composition with small arrays of a kind after which its steps become a schedule: a call takes 25 to 150 us
-# step by step and 10 to 20 as a schedule; preparing takes some 5 ms, 60 if machine code is not on the disk yet.
+# Calls of a composition of a kind after which it runs as a captured function. (Step by step calls on small arrays take
+# 25 to 150 us, and 300 more with a gradient; captured 3 to 30, and 100; preparing takes some 5 ms, 60 if machine code
+# is not on the disk yet.)
 PREPARED_AFTER = 64
+
+# Bytes of operands up to which a composition that needs no gradient runs as a captured function, at once: on more, what
+# follows it in the same kernels saves more than the planning of its steps costs, some 100 us.
+COMPOSED_AT_ONCE = 2 << 20
 
 # The extra cost of a convolution and its kin outside of a schedule, in which nothing is checked and chosen. (Two of 2 x
 # 12 x 10 x 11 by 3 x 3 with the steps between them: 137 us, 92 in a schedule.)

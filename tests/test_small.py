@@ -150,7 +150,8 @@ def test_two_views_of_the_same_elements_are_no_kind_of_their_own(prepared: list[
 
 @needs_code
 @pytest.mark.parametrize(
-    "option", [{"engine": "direct"}, {"engine": "interpret"}, {"lazy": "never"}, {"fast_math": True}]
+    "option",
+    [{"engine": "direct"}, {"engine": "interpret"}, {"lazy": "never"}, {"fast_math": True}, {"reproducible": True}],
 )
 def test_what_is_asked_for_is_never_prepared(option: dict[str, Any], prepared: list[Any]) -> None:
     x = xt.asarray(given((5, 9 + len(str(option))), "float32", 0), copy=True)  # a kind of this test's own

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.caches import make_room
 from ..base.options import Settings, settings, thin_closed
 from ..plan.costs import COMPOSED_AT_ONCE, PREPARED_AFTER
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor
+from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued
 from .record import can_generate, native_up_to
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,7 +58,7 @@ class Captured:
 
     def __init__(self, function: Callable[..., Tensor], most: int, *, gradients: bool) -> None:
         self._function, self._most, self._gradients = function, most, gradients
-        self._counts: dict[Any, int] = {}
+        self._kinds: dict[Any, int | Form] = {}
         self._captured: dict[Any, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
         self._forms: dict[Any, Form] = {}
 
@@ -73,14 +75,14 @@ class Captured:
             return None
         wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
         key = (*kind, *wanted, len(wanted))
-        count = self._counts.get(key, 0) + 1
-        if count <= PREPARED_AFTER:
-            if count == 1:
-                make_room(self._counts, REMEMBERED)
-            self._counts[key] = count
-            if count < PREPARED_AFTER or not can_generate():
+        form = self._kinds.get(key, 0)
+        if type(form) is int:
+            if not form:
+                make_room(self._kinds, REMEMBERED)
+            self._kinds[key] = form + 1
+            if form + 1 < PREPARED_AFTER or not can_generate():
                 return None
-        form = self._form_of(args, kwargs, wanted)
+            form = self._kinds[key] = self._form_of(args, kwargs, wanted)
         if not wanted:
             return form.captured(*tensors)
         others = tuple([x for n, x in enumerate(tensors) if n not in wanted])
@@ -162,14 +164,24 @@ def _way_back(plain: Callable[..., Tensor], wanted: tuple[int, ...]) -> Callable
 
 def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> tuple[Tensor, ...]:
     """The cotangents of operands; where their own are asked for, step by step."""
-    back = form.plain_back if is_recording() else form.back
-    return back(g, *form.all_of(operands, others))
+    if is_recording():
+        return form.plain_back(g, *form.all_of(operands, others))
+    return form.back(*map(_shown, (g, *form.all_of(operands, others))))
 
 
 @differentiable(operands=_cotangents)
 def _recorded(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> Tensor:
     """Return a composition of tensors; a gradient goes to `operands`, and none to others."""
-    return form.captured(*form.all_of(operands, others))
+    return form.captured(*map(_shown, form.all_of(operands, others)))
+
+
+def _shown(x: Tensor) -> Tensor:
+    """Return a constant over the memory of a computed tensor: a thin face, with which machine code takes a call."""
+    if type(x._data) is np.ndarray:
+        return x
+    tensor, blob = Tensor(), x.blob
+    tensor._data, tensor._owner, tensor._blob, tensor._step = blob.native(), blob.owner, blob, None
+    return valued(tensor) if is_value(x) else tensor
 
 
 def composed(function: F, /) -> F:

@@ -34,15 +34,16 @@ _PLAIN = frozenset((int, bool, str, type(None)))
 class Form(NamedTuple):
     """A composition whose constants are in place, as functions of its tensors.
 
-    captured: the composition. wanted: the operands to which a gradient goes, by place; number: of all operands. back:
-    from the cotangent of the result, and the operands, to those of the wanted ones; plain_back: the same, not captured.
+    plain, captured: the composition. number: of operands. wanted: those to which a gradient goes, by place. back,
+    plain_back: from the cotangent of the result, and all operands, to the cotangents of these; captured, and not.
     """
 
+    plain: Callable[..., Tensor]
     captured: Callable[..., Tensor]
-    wanted: tuple[int, ...]
     number: int
-    back: Callable[..., tuple[Tensor, ...]]
-    plain_back: Callable[..., tuple[Tensor, ...]]
+    wanted: tuple[int, ...] = ()
+    back: Callable[..., Any] = tuple
+    plain_back: Callable[..., Any] = tuple
 
     def all_of(self, wanted: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
         """Return the operands in their order."""
@@ -59,7 +60,6 @@ class Captured:
     def __init__(self, function: Callable[..., Tensor], most: int, *, gradients: bool) -> None:
         self._function, self._most, self._gradients = function, most, gradients
         self._kinds: dict[Any, int | Form] = {}
-        self._captured: dict[Any, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {}
         self._forms: dict[Any, Form] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -76,7 +76,7 @@ class Captured:
         wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
         key = (*kind, *wanted, len(wanted))
         form = self._kinds.get(key, 0)
-        if type(form) is int:
+        if isinstance(form, int):
             if not form:
                 make_room(self._kinds, REMEMBERED)
             self._kinds[key] = form + 1
@@ -114,18 +114,16 @@ class Captured:
         constants = tuple([None if n in places else x for n, x in enumerate(args)])
         given = tuple([(name, x) for name, x in kwargs.items() if name not in names])
         key = places, names, tuple(map(told_apart, constants)), tuple([(name, told_apart(x)) for name, x in given])
-        form = self._forms.get((key, wanted))
+        form = self._forms.get(key)
         if form is None:
-            both = self._captured.get(key)
-            if both is None:
-                plain = _in_place(self._function, places, names, constants, given)
-                make_room(self._captured, REMEMBERED)
-                both = self._captured[key] = plain, xt.fuse(plain)
-            back = _way_back(both[0], wanted)
-            form = Form(both[1], wanted, len(places) + len(names), xt.fuse(back), back)
             make_room(self._forms, REMEMBERED)
-            self._forms[key, wanted] = form
-        return form
+            plain = _in_place(self._function, places, names, constants, given)
+            form = self._forms[key] = Form(plain, xt.fuse(plain), len(places) + len(names))
+        own = self._forms.get((key, wanted)) if wanted else form
+        if own is None:
+            back = _way_back(form.plain, wanted)
+            own = self._forms[key, wanted] = form._replace(wanted=wanted, back=xt.fuse(back), plain_back=back)
+        return own
 
 
 def _in_place(
@@ -164,9 +162,9 @@ def _way_back(plain: Callable[..., Tensor], wanted: tuple[int, ...]) -> Callable
 
 def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> tuple[Tensor, ...]:
     """The cotangents of operands; where their own are asked for, step by step."""
-    if is_recording():
-        return form.plain_back(g, *form.all_of(operands, others))
-    return form.back(*map(_shown, (g, *form.all_of(operands, others))))
+    given = g, *form.all_of(operands, others)
+    found: tuple[Tensor, ...] = form.plain_back(*given) if is_recording() else form.back(*map(_shown, given))
+    return found
 
 
 @differentiable(operands=_cotangents)

@@ -463,6 +463,22 @@ def test_alignments_with_classes_that_cannot_be() -> None:
     np.testing.assert_allclose(gradient[:, 0].sum(axis=-1), -1, rtol=1e-12)  # each frame is one class or another
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_alignments_of_certain_classes(plain: bool) -> None:
+    """Frames that are certain of one class each: the only alignment has probability 1, and all others none."""
+    x = np.full((5, 1, 4), -np.inf)
+    x[range(5), 0, [1, 2, 3, 3, 3]] = 0
+
+    def loss(x: xt.Tensor) -> xt.Tensor:
+        return nn.ctc_loss(x, xt.asarray([[1, 2, 3]]), [5], [3], zero_infinity=True)
+
+    assert float(loss(xt.asarray(x))) == 0
+    gradient = xt.grad(loss)(xt.asarray(x)).numpy()
+    if plain:  # step by step, as where a second derivative is asked for
+        gradient = xt.vjp(xt.grad(loss), xt.asarray(x))[0].numpy()
+    np.testing.assert_allclose(gradient, np.isfinite(x) / -3, rtol=0, atol=1e-12)
+
+
 def test_ignored_targets_count_nothing() -> None:
     """Neither in the sum nor in the divisor nor in gradients, whatever stands in their rows."""
     x = normal(4, 3)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.calls import small
 from xtensor.calls.small import Captured
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import PREPARED_AFTER
@@ -247,6 +248,47 @@ def test_what_is_kept_for_the_way_back_stays(prepared: list[Any]) -> None:
     np.testing.assert_array_equal(gradient(True), before)
     with xt.no_grad():
         assert not xt.nn.layer_norm(x, w, b).requires_grad
+
+
+def test_without_a_compiler_nothing_is_captured(prepared: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small, "can_generate", lambda: False)
+    x = xt.asarray(given((5, 21), "float64", 0), copy=True)
+    slope = xt.grad(lambda x: xt.nn.mse_loss(x, x * 2))
+    for _ in range(2):
+        call_until_prepared(xt.nn.normalize, x)
+        call_until_prepared(slope, x)
+    assert not prepared
+
+
+@needs_code
+def test_ever_new_kinds_are_not_captured_for_ever(prepared: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured function would forget them."""
+    monkeypatch.setattr(small, "PREPARED_AFTER", 1)
+    counts = [0] * 2
+    for turn in range(2):
+        for length in range(1, small.MOST_KINDS + 9):
+            before = len(prepared)
+            x = xt.ones((2, length, 3), dtype=xt.float32)
+            found = xt.nn.normalize(x, axis=-2, eps=2.0**-turn)
+            np.testing.assert_allclose(found.numpy(), length**-0.5, rtol=1e-6)
+            counts[turn] += len(prepared) - before
+    assert len(prepared) == 2
+    captured = [cell.cell_contents for cell in xt.nn.normalize.__closure__ if type(cell.cell_contents) is Captured]
+    assert [*captured[0]._kinds.values()].count(prepared[0]) == small.MOST_KINDS
+
+
+@needs_code
+def test_pending_operands_stay_so_where_nothing_is_captured(prepared: list[Any]) -> None:
+    x = xt.asarray(given((601, 201), "float64", 0), copy=True)  # a kind of this test's own
+
+    def loss(x: xt.Tensor) -> xt.Tensor:
+        y = xt.tanh(x * 2)
+        found = xt.nn.huber_loss(y, x)
+        assert y.is_pending
+        return found
+
+    with xt.options(lazy="auto"):
+        xt.grad(loss)(x)
 
 
 def test_numbers_without_axes_stay_values() -> None:

@@ -27,6 +27,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The most kinds of arguments that one function remembers.
 REMEMBERED = 256
 
+# The most of these for which a form is captured: a captured function remembers few more (calls/dispatch.py), and calls
+# of those that it forgets record the function's steps each time.
+MOST_KINDS = 48
+
 # Types of constants that are indistinguishable where they are equal.
 _PLAIN = frozenset((int, bool, str, type(None)))
 
@@ -59,45 +63,53 @@ class Captured:
 
     def __init__(self, function: Callable[..., Tensor], most: int, *, gradients: bool) -> None:
         self._function, self._most, self._gradients = function, most, gradients
-        self._kinds: dict[Any, int | Form] = {}
+        self._kinds: dict[Any, int | Form | None] = {}
         self._forms: dict[Any, Form] = {}
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """Return the result of a call; None where it is to be computed in another way."""
-        if thin_closed[0] or watchers or not _asks_for_nothing(settings()):
+        if thin_closed[0] or watchers or not _asks_for_nothing(settings()) or not can_generate():
             return None
         tensors = [x for x in (*args, *kwargs.values()) if type(x) is Tensor]
         steps = steps_of(tensors)
         if steps is not None and not self._gradients:
             return None
-        kind = self._kind_of(args, kwargs, steps is not None)
+        kind = self._kind_of(args, kwargs, is_recorded=steps is not None)
         if kind is None:
             return None
         wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
         key = (*kind, *wanted, len(wanted))
         form = self._kinds.get(key, 0)
         if isinstance(form, int):
-            if not form:
-                make_room(self._kinds, REMEMBERED)
-            self._kinds[key] = form + 1
-            if form + 1 < PREPARED_AFTER or not can_generate():
-                return None
-            form = self._kinds[key] = self._form_of(args, kwargs, wanted)
+            form = self._counted(key, form, args, kwargs, wanted)
+        if form is None:
+            return None
         if not wanted:
-            return form.captured(*tensors)
+            return form.captured(*map(_shown, tensors))
         others = tuple([x for n, x in enumerate(tensors) if n not in wanted])
-        return _recorded(tuple([tensors[n] for n in wanted]), others, form)
+        return composition(tuple([tensors[n] for n in wanted]), others, form)
 
-    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], is_recorded: bool) -> list[Any] | None:
+    def _counted(self, key: Any, count: int, *given: Any) -> Form | None:
+        """Return the form of calls of a kind, if it has come often enough; None for one kind too many."""
+        if not count:
+            make_room(self._kinds, REMEMBERED)
+        self._kinds[key] = count + 1
+        if count + 1 < PREPARED_AFTER:
+            return None
+        form = self._form_of(*given)
+        is_admitted = [*self._kinds.values()].count(form) < MOST_KINDS
+        self._kinds[key] = form if is_admitted else None
+        return form if is_admitted else None
+
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_recorded: bool) -> list[Any] | None:
         """Return what calls of a kind have in common; None where an operand is not computed, large or elsewhere, or
-        another argument is no constant.
+        another argument is no constant. Operands that are kept for the way back need not be computed yet.
         """
         kind: list[Any] = [*kwargs]
         for x in (*args, *kwargs.values()) if kwargs else args:
             if type(x) is Tensor:
-                if is_recorded and x.device is CPU_DEVICE:
-                    x.evaluate()  # as it is kept for the way back
-                elif native_up_to(x, self._most) is None:
+                fits = x.device is CPU_DEVICE and x.nbytes <= self._most
+                if not fits or not (is_recorded or native_up_to(x, self._most) is not None):
                     return None
                 kind += (x.dtype.num, x.shape)
                 continue
@@ -168,7 +180,7 @@ def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, .
 
 
 @differentiable(operands=_cotangents)
-def _recorded(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> Tensor:
+def composition(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> Tensor:
     """Return a composition of tensors; a gradient goes to `operands`, and none to others."""
     return form.captured(*map(_shown, form.all_of(operands, others)))
 
@@ -183,8 +195,8 @@ def _shown(x: Tensor) -> Tensor:
 
 
 def composed(function: F, /) -> F:
-    """Have calls of a composition run as captured functions after some calls of a kind: those without a gradient on
-    computed arrays of up to COMPOSED_AT_ONCE bytes, and all those with one.
+    """Have calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after some calls
+    of a kind, also where a gradient is recorded.
 
     function: returns one tensor; what it computes depends on its constants and on the tensors alone.
     """

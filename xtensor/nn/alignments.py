@@ -116,6 +116,7 @@ def _chance_back(
     """The cotangent of own: how likely each frame is to be each element. What may follow a frame is what may precede it
     where both are read from their ends.
     """
+    own = xt.maximum(own, LOW)
     found, before = _computed(own, skips, given, ends) if is_recording() else y
     frames, batch, length = own.shape
     frame, number = (xt.arange(n, device=own.device) for n in (frames, length))
@@ -140,7 +141,7 @@ def _log_chance(own: Tensor, skips: Tensor, given: Tensor, ends: Tensor) -> tupl
     own: those of the elements themselves. skips: whether an element may follow that before the last (batch, length).
     given, ends: the number of frames, and the number of the last element, a blank (batch, 1).
     """
-    return _computed(own, skips, given, ends)
+    return _computed(xt.maximum(own, LOW), skips, given, ends)
 
 
 def _computed(own: Tensor, skips: Tensor, given: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:

@@ -140,7 +140,7 @@ def var(
     correction = one_correction("var", ddof, correction)
     if _is_of_kind(dtype, "biu"):
         return _by_library("var", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
-    return give("var", _variance(a, axis, dtype, correction, keepdims, where, mean), out)
+    return give("var", _variance(a, axis, dtype, correction, keepdims, where, mean), out, casting="unsafe")
 
 
 def std(

@@ -200,7 +200,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
     x, shift, axis = as_array(a, "roll"), axes_of(shift), axes_of(axis)
-    if isinstance(shift, tuple) and axis is not None:  # which broadcast
+    if axis is not None and tuple in (type(shift), type(axis)):  # which broadcast
         shift, axis = (tuple(one.tolist()) for one in numpy.broadcast_arrays(shift, axis))
     return xt.roll(x, shift if isinstance(shift, tuple) else int(shift), axis=axis)
 

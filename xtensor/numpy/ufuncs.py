@@ -40,6 +40,7 @@ RUNS = {"add": "cumulative_sum", "multiply": "cumulative_prod"}
 EXTREMES = ("maximum", "minimum")
 
 # The types of operands that functions take as they are; others are checked first.
+_ARRAYS = Tensor, numpy.ndarray
 _PLAIN = frozenset((Tensor, numpy.ndarray, bool, int, float, complex, *NUMBERS))
 
 
@@ -243,6 +244,8 @@ def folded(
         stated = {key: value for key, value in (given | options).items() if value is not None}
         return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
     x = as_array(x, name)
+    if isinstance(out, _ARRAYS) and "dtype" in options and options["dtype"] is None and out.dtype.kind in "iufc":
+        options["dtype"] = numpy.promote_types(x.dtype, out.dtype)  # in which NumPy adds up, too
     axis = axis if name == "mean" else lone_axis(x, axis)
     if where is True and initial is None:
         options = {key: value for key, value in options.items() if value is not None}

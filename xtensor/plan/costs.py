@@ -282,8 +282,8 @@ BETWEEN, SHOWN = 6e-6, 1e-5
 # is not on the disk yet.)
 PREPARED_AFTER = 64
 
-# Bytes of operands up to which a composition that needs no gradient runs as a captured function, at once: on more, what
-# follows it in the same kernels saves more than the planning of its steps costs, some 100 us.
+# Bytes of operands up to which a composition runs as a captured function, at once: on more, what stands before and
+# after it in the same kernels saves more than the planning of its steps costs, some 100 us.
 COMPOSED_AT_ONCE = 2 << 20
 
 # The extra cost of a convolution and its kin outside of a schedule, in which nothing is checked and chosen. (Two of 2 x

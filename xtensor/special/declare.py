@@ -119,6 +119,7 @@ def with_complex(function: F) -> F:
     def call(x: Any, /) -> Any:
         return door(name, "")(x) if is_complex(x) and has_complex(name, (x,)) else function(x)
 
+    call.__module__ = str(__package__)  # where a pickle finds it
     return cast(F, call)
 
 

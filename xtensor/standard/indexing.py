@@ -150,7 +150,8 @@ def subscript(x: Tensor, key: Any) -> Tensor:
 
     During a capture their values are not asked for if possible: a single element is a copy anyway.
     """
-    key = _plain_key(key)
+    if isinstance(key, tuple) and type(key) is not tuple:  # a named one
+        key = tuple(key)
     if watchers:
         key = told_key(x, key)
     basic = type(key) in PLAIN or _is_basic(key)
@@ -170,11 +171,6 @@ def subscript(x: Tensor, key: Any) -> Tensor:
             return seen
     plain = tuple([_asked_for(one) for one in whole])
     return getitem(x, plain) if thin_closed[0] else x[plain]
-
-
-def _plain_key(key: Any) -> Any:
-    """Return a key of a class derived from tuple, such as a named one, as a tuple."""
-    return tuple(key) if isinstance(key, tuple) and type(key) is not tuple else key
 
 
 def _asked_for(item: Any) -> Any:
@@ -440,7 +436,8 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     Raises ValueError for a read-only x or shapes that do not broadcast, TypeError for complex into real, and
     OverflowError for a Python integer that does not fit; x is then unchanged.
     """
-    key = _plain_key(key)
+    if isinstance(key, tuple) and type(key) is not tuple:  # a named one
+        key = tuple(key)
     if watchers:
         key = told_key(x, key)
     if not thin_closed[0]:

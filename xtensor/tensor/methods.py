@@ -119,10 +119,10 @@ class Methods:
         return xt.squeeze(self, axis)
 
     def transpose(self, *axes: Any) -> Tensor:
-        if len(axes) == 1:
-            axes = () if axes[0] is None else xt.numpy.common.axes_of(axes[0])
-            axes = axes if isinstance(axes, tuple) else (axes,)
-        return xt.permute_dims(self, tuple(axes) or tuple(range(self.ndim))[::-1])
+        if not axes or axes[0] is None:
+            return xt.permute_dims(self, tuple(range(self.ndim))[::-1])
+        order = xt.numpy.common.axes_of(axes[0]) if len(axes) == 1 else axes
+        return xt.permute_dims(self, order if isinstance(order, tuple) else (order,))
 
     def dot(self, b: Any, out: Any = None) -> Tensor:
         return _given(out, "dot", xt.standard.linear.dot(self, b))

@@ -193,6 +193,8 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "cosine_similarity": lambda x, w, b: xt.nn.cosine_similarity(x, w * b),
     "cross_entropy": lambda x, w, b: xt.nn.cross_entropy(x * w + b, xt.arange(x.shape[0]) % x.shape[1]),
     "huber_loss": lambda x, w, b: xt.nn.huber_loss(x * w, xt.broadcast_to(b, x.shape), delta=0.5),
+    "elu": lambda x, w, b: xt.nn.elu(x * w, alpha=0.5) + b,
+    "softplus": lambda x, w, b: xt.nn.softplus(x * w + b, beta=2.0, threshold=3.0),
     "glu": lambda x, w, b: xt.nn.glu(x * w + b, axis=0),
     "grid_sample": lambda x, w, b: xt.nn.grid_sample(x[None, None], xt.tanh(xt.reshape(w * b, (1, 2, 3, 2)))),
 }

@@ -33,7 +33,7 @@ def macro(function: F, /) -> F:
     """
     plain: Callable[..., Tensor] = function
     known: dict[Any, Macro | None] = {}
-    small = Captured(plain, DIRECT_BELOW, gradients=False)
+    small = Captured(plain, DIRECT_BELOW, 0)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:

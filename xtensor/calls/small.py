@@ -58,11 +58,11 @@ class Form(NamedTuple):
 class Captured:
     """The calls of a composition that run as captured functions.
 
-    most: bytes of the largest operand of such a call; with gradients: whether they are also recorded as one step.
+    most, most_recorded: bytes of the largest operand of such a call, also where a gradient is recorded.
     """
 
-    def __init__(self, function: Callable[..., Tensor], most: int, *, gradients: bool) -> None:
-        self._function, self._most, self._gradients = function, most, gradients
+    def __init__(self, function: Callable[..., Tensor], most: int, most_recorded: int) -> None:
+        self._function, self._most, self._most_recorded = function, most, most_recorded
         self._kinds: dict[Any, int | Form | None] = {}
         self._forms: dict[Any, Form] = {}
 
@@ -72,9 +72,8 @@ class Captured:
             return None
         tensors = [x for x in (*args, *kwargs.values()) if type(x) is Tensor]
         steps = steps_of(tensors)
-        if steps is not None and not self._gradients:
-            return None
-        kind = self._kind_of(args, kwargs, is_recorded=steps is not None)
+        most = self._most if steps is None else self._most_recorded
+        kind = self._kind_of(args, kwargs, most, is_recorded=steps is not None) if most else None
         if kind is None:
             return None
         wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
@@ -101,15 +100,17 @@ class Captured:
         self._kinds[key] = form if is_admitted else None
         return form if is_admitted else None
 
-    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_recorded: bool) -> list[Any] | None:
+    def _kind_of(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], most: int, *, is_recorded: bool
+    ) -> list[Any] | None:
         """Return what calls of a kind have in common; None where an operand is not computed, large or elsewhere, or
         another argument is no constant. Operands that are kept for the way back need not be computed yet.
         """
         kind: list[Any] = [*kwargs]
         for x in (*args, *kwargs.values()) if kwargs else args:
             if type(x) is Tensor:
-                fits = x.device is CPU_DEVICE and x.nbytes <= self._most
-                if not fits or not (is_recorded or native_up_to(x, self._most) is not None):
+                fits = x.device is CPU_DEVICE and x.nbytes <= most
+                if not fits or not (is_recorded or native_up_to(x, most) is not None):
                     return None
                 kind += (x.dtype.num, x.shape)
                 continue
@@ -194,21 +195,27 @@ def _shown(x: Tensor) -> Tensor:
     return valued(tensor) if is_value(x) else tensor
 
 
-def composed(function: F, /) -> F:
-    """Have calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after some calls
-    of a kind, also where a gradient is recorded.
+def _capturing(most: int) -> Callable[[F], F]:
+    """Return a decorator of compositions, for operands of so many bytes in calls without a gradient."""
 
-    function: returns one tensor; what it computes depends on its constants and on the tensors alone.
-    """
-    plain: Callable[..., Tensor] = function
-    captured = Captured(plain, COMPOSED_AT_ONCE, gradients=True)
+    def decorate(function: F) -> F:
+        plain: Callable[..., Tensor] = function
+        captured = Captured(plain, most, COMPOSED_AT_ONCE)
 
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        found = captured.call(args, kwargs)
-        return plain(*args, **kwargs) if found is None else found
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            found = captured.call(args, kwargs)
+            return plain(*args, **kwargs) if found is None else found
 
-    return cast(F, call)
+        return cast(F, call)
+
+    return decorate
+
+
+# Decorators by which calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after
+# some calls of a kind: all of them, or only those that are recorded for a gradient. The function returns one tensor,
+# and what it computes depends on its constants and on the tensors alone.
+composed, composed_for_gradients = _capturing(COMPOSED_AT_ONCE), _capturing(0)
 
 
 def _asks_for_nothing(limits: Settings) -> bool:

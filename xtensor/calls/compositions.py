@@ -19,8 +19,8 @@ from ..plan.costs import DIRECT_BELOW, LAUNCH_PAYS
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..tensor.face import Tensor
+from .composed import REMEMBERED, CapturedCalls, told_apart
 from .record import enter, exposed_memory, pays_at_once, read_later, worth_recording
-from .small import REMEMBERED, Captured, told_apart
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,13 +33,13 @@ def macro(function: F, /) -> F:
     """
     plain: Callable[..., Tensor] = function
     known: dict[Any, Macro | None] = {}
-    small = Captured(plain, DIRECT_BELOW, 0)
+    captured = CapturedCalls(plain, DIRECT_BELOW)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Tensor:
-        found_small = small.call(args, kwargs)
-        if found_small is not None:
-            return found_small
+        at_hand = captured.call(args, kwargs)
+        if at_hand is not None:
+            return at_hand
         kinds = None if thin_closed[0] else _kinds(args, kwargs)
         if kinds is None and not thin_closed[0]:
             exposed = exposed_memory((*args, *kwargs.values()))

@@ -53,6 +53,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, valued, wrap
 from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
+from .composed import REMEMBERED
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
 from .library import captured_call, native_of
@@ -72,7 +73,6 @@ from .record import (
     recorded_before,
     worth_recording,
 )
-from .small import REMEMBERED
 
 # Every op by its name; tests, docs and the engines are driven by these.
 REGISTRY: dict[str, Op] = {}

@@ -15,9 +15,9 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import REAL_FLOATING
 from ..base.errors import check_choice, expected
 from ..base.layout import as_axis
+from ..calls.composed import composed
 from ..calls.compositions import macro
 from ..calls.rows import elementwise
-from ..calls.small import composed, composed_for_gradients
 from ..codegen.cpu.math import ERF_FAR, ERF_NEAR
 from ..codegen.cpu.vector import F64
 from ..codegen.element import Element, absolute, minimum, primitive, where
@@ -83,14 +83,12 @@ def relu(x: Tensor, /) -> Tensor:
     return xt.maximum(floating(x, "relu"), 0)
 
 
-@composed_for_gradients
 @macro
 def relu6(x: Tensor, /) -> Tensor:
     """Return min(max(x, 0), 6). Source: torch.nn.functional.relu6."""
     return hardtanh(floating(x, "relu6"), 0.0, 6.0)
 
 
-@composed_for_gradients
 @macro
 def leaky_relu(x: Tensor, /, negative_slope: float = 0.01) -> Tensor:
     """Return x where x > 0, else negative_slope * x. Source: torch.nn.functional.leaky_relu."""
@@ -114,7 +112,6 @@ def prelu(x: Tensor, weight: Tensor, /, *, axis: int = 1) -> Tensor:
     return xt.where(x > 0, x, weight * low)
 
 
-@composed_for_gradients
 @macro
 def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """Return x where x > 0, else alpha * (exp(x) - 1). Source: torch.nn.functional.elu."""
@@ -123,7 +120,6 @@ def elu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     return xt.where(x > 0, x, within(alpha, "elu", "alpha", -inf, inf) * xt.expm1(low))
 
 
-@composed_for_gradients
 @macro
 def celu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     """Return x where x > 0, else alpha * (exp(x / alpha) - 1), whose derivative is continuous.
@@ -137,7 +133,6 @@ def celu(x: Tensor, /, alpha: float = 1.0) -> Tensor:
     return xt.where(x > 0, x, alpha * xt.expm1(low / alpha))
 
 
-@composed_for_gradients
 @macro
 def selu(x: Tensor, /) -> Tensor:
     """Return 1.0507... * elu(x, 1.6732...), which keeps mean 0 and variance 1. Source: torch.nn.functional.selu."""
@@ -165,7 +160,6 @@ def _softplus(x: Tensor) -> Tensor:
     return xt.maximum(x, 0) + xt.log1p(xt.exp(-xt.abs(x)))
 
 
-@composed_for_gradients
 @macro
 def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     """Return log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold.
@@ -182,7 +176,6 @@ def softplus(x: Tensor, /, beta: float = 1.0, threshold: float = inf) -> Tensor:
     return smooth if threshold == inf else xt.where(scaled > threshold, x, smooth)
 
 
-@composed_for_gradients
 @macro
 def softsign(x: Tensor, /) -> Tensor:
     """Return x / (1 + |x|). Source: torch.nn.functional.softsign."""
@@ -206,14 +199,12 @@ def glu(x: Tensor, /, axis: int = -1) -> Tensor:
     return x[(*before, slice(half))] * sigmoid(x[(*before, slice(half, None))])
 
 
-@composed_for_gradients
 @macro
 def log_sigmoid(x: Tensor, /) -> Tensor:
     """Return log(1 / (1 + exp(-x))), finite wherever x is. Source: torch.nn.functional.logsigmoid."""
     return -_softplus(-floating(x, "log_sigmoid"))
 
 
-@composed_for_gradients
 @macro
 def silu(x: Tensor, /) -> Tensor:
     """Return x * sigmoid(x); NaN at -inf, as in PyTorch. Source: torch.nn.functional.silu."""
@@ -221,7 +212,6 @@ def silu(x: Tensor, /) -> Tensor:
     return x * sigmoid(x)
 
 
-@composed_for_gradients
 @macro
 def mish(x: Tensor, /) -> Tensor:
     """Return x * tanh(log(1 + exp(x))); NaN at -inf, as in PyTorch. Source: torch.nn.functional.mish."""
@@ -275,14 +265,12 @@ def hardtanh(x: Tensor, /, min_val: float = -1.0, max_val: float = 1.0) -> Tenso
     return xt.minimum(xt.maximum(x, min_val), max_val)
 
 
-@composed_for_gradients
 @macro
 def hardsigmoid(x: Tensor, /) -> Tensor:
     """Return x / 6 + 1 / 2 limited to [0, 1]. Source: torch.nn.functional.hardsigmoid."""
     return relu6(floating(x, "hardsigmoid") + 3) / 6
 
 
-@composed_for_gradients
 @macro
 def hardswish(x: Tensor, /) -> Tensor:
     """Return x * hardsigmoid(x); NaN at -inf, as in PyTorch. Source: torch.nn.functional.hardswish."""

@@ -145,6 +145,7 @@ def _log_chance(own: Tensor, skips: Tensor, given: Tensor, ends: Tensor) -> tupl
 
 
 def _computed(own: Tensor, skips: Tensor, given: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the results of `_log_chance`, with the gradient of its steps where that is asked for."""
     number = xt.arange(skips.shape[1], device=own.device)
     before = _chances(own, skips, (number <= 1) & (number <= ends))
     last = xt.take_along_axis(before, xt.broadcast_to(given - 1, (1, *skips.shape)), axis=0)[0, ...]
@@ -160,9 +161,9 @@ def _chances(own: Tensor, skips: Tensor, first: Tensor, *, back: bool = False) -
     low = xt.full((skips.shape[0], 2), LOW, dtype=own.dtype, device=own.device)
     if back:
         skips = xt.concat([skips, xt.zeros_like(low, dtype=xt.bool)], axis=1)[:, 2:]
-    go_on = partial(_next_frame, back) if is_recording() and steps_of((own,)) else _fused(back)
+    step = partial(_next_frame, back) if is_recording() and steps_of((own,)) else _fused(back)
     for frame in range(1, own.shape[0]):
-        found.append(go_on(found[-1], own[frame, ...], skips, low))
+        found.append(step(found[-1], own[frame, ...], skips, low))
     return xt.stack(found)
 
 

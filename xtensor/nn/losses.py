@@ -13,8 +13,8 @@ from ..autograd.rules import xt
 from ..autograd.tape import OFF, differentiable, is_recording, recording
 from ..base.errors import expected
 from ..base.layout import Shape, as_axis, contiguous
+from ..calls.composed import composed
 from ..calls.compositions import macro
-from ..calls.small import composed
 from ..tensor.face import CPU_DEVICE, Tensor
 from .activations import log_sigmoid
 from .checks import alike, along, check_reduction, floating, per_channel, reduced, rounded, whole, wide, within

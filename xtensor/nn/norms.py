@@ -13,9 +13,9 @@ from ..autograd.tape import OFF, differentiable, recording
 from ..base.dtypes import REAL_FLOATING
 from ..base.errors import expected
 from ..base.layout import as_axes
+from ..calls.composed import composed
 from ..calls.compositions import macro
 from ..calls.rows import elementwise
-from ..calls.small import composed
 from ..codegen.element import sqrt as root
 from ..standard.statistical import size_along
 from ..tensor.face import Tensor

@@ -2,7 +2,7 @@
 
 Registers of neighbouring outputs take the elements of their windows one by one, straight from the input: elements
 outside it are masked out of the loads, and nothing is copied. The elements of an input row must be adjacent in memory,
-and the stride along rows 1 or 2, going back 1 to 16 too if a power of two; other arrays are left to the other kernels.
+and the stride along rows 1 or 2 (back to inputs also 4, 8 or 16); other arrays are left to the other kernels.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..autograd.rules import xt
 from ..base.errors import check_choice, expected
-from ..calls.small import composed
+from ..calls.composed import composed
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from .activations import hardtanh

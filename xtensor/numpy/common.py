@@ -87,6 +87,14 @@ def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
     return xt.asarray(x, device=device)
 
 
+def array_of_any(x: Any) -> Any:
+    """Return an array of any object, to ask for its shape and dtype; None, text and the like have no axes."""
+    try:
+        return as_array(x)
+    except TypeError:
+        return numpy.asarray(x)
+
+
 def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
     """Return values as tensors, with each Python number in its own default dtype."""
     return tuple([as_array(x, function) for x in values])

@@ -18,7 +18,6 @@ from ..base.options import thin_closed
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
 from .common import as_array, as_arrays, beside, constant, memory_order
-from .door import through
 from .thin import LONG_WAY, made_at_once
 
 
@@ -347,12 +346,6 @@ def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Ten
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
     return xt.from_dlpack(x, device=device, copy=copy)
-
-
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0, *, like: Any = None) -> Tensor:
-    if isinstance(buffer, Tensor):
-        return cast(Tensor, through("frombuffer", None, (buffer, dtype, count, offset), {}))
-    return xt.asarray(numpy.frombuffer(buffer, dtype, count, offset))  # memory that others may write
 
 
 # ---- grids by slices

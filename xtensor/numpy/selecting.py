@@ -15,7 +15,7 @@ from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, as_natives, beside, flattened, give, has_gradient
+from .common import array_of_any, as_array, as_condition, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
 
@@ -479,7 +479,7 @@ def isreal(x: Any) -> Tensor:
 
 
 def iscomplexobj(x: Any) -> bool:
-    return (x if type(x) is Tensor else numpy.asarray(as_natives(x))).dtype.kind == "c"
+    return bool(array_of_any(x).dtype.kind == "c")
 
 
 def isrealobj(x: Any) -> bool:

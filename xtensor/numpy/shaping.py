@@ -17,6 +17,7 @@ from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
 from .common import (
+    array_of_any,
     as_array,
     as_arrays,
     axes_of,
@@ -32,16 +33,8 @@ from .door import through
 from .thin import changed_at_once
 
 
-def _seen(a: Any) -> Any:
-    """Return an array of any object: None, text and the like have no axes."""
-    try:
-        return as_array(a)
-    except TypeError:
-        return numpy.asarray(a)
-
-
 def ndim(a: Any) -> int:
-    return int(_seen(a).ndim)
+    return int(array_of_any(a).ndim)
 
 
 def isscalar(element: Any) -> bool:
@@ -49,11 +42,11 @@ def isscalar(element: Any) -> bool:
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    return tuple(_seen(a).shape)
+    return tuple(array_of_any(a).shape)
 
 
 def size(a: Any, axis: Any = None) -> int:
-    x = _seen(a)
+    x = array_of_any(a)
     if axis is None:
         return int(x.size)
     axes = axis if isinstance(axis, tuple) else (axis,)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.calls import small
-from xtensor.calls.small import Captured
+from xtensor.calls import composed
+from xtensor.calls.composed import CapturedCalls
 from xtensor.codegen.cpu.compile import host
 from xtensor.plan.costs import PREPARED_AFTER
 
@@ -35,15 +35,15 @@ FORMS: dict[str, Callable[..., Any]] = {
 def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """The captured functions that are called while a test runs."""
     found: list[Any] = []
-    form_of = Captured._form_of
+    form_of = CapturedCalls._form_of
 
-    def noting(self: Captured, *given: Any) -> Any:
+    def noting(self: CapturedCalls, *given: Any) -> Any:
         form = form_of(self, *given)
         if all(form is not one for one in found):
             found.append(form)
         return form
 
-    monkeypatch.setattr(Captured, "_form_of", noting)
+    monkeypatch.setattr(CapturedCalls, "_form_of", noting)
     yield found
 
 
@@ -253,7 +253,7 @@ def test_what_is_kept_for_the_way_back_stays(prepared: list[Any]) -> None:
 
 
 def test_without_a_compiler_nothing_is_captured(prepared: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "can_generate", lambda: False)
+    monkeypatch.setattr(composed, "can_generate", lambda: False)
     x = xt.asarray(given((5, 21), "float64", 0), copy=True)
     slope = xt.grad(lambda x: xt.nn.mse_loss(x, x * 2))
     for _ in range(2):
@@ -265,18 +265,18 @@ def test_without_a_compiler_nothing_is_captured(prepared: list[Any], monkeypatch
 @needs_code
 def test_ever_new_kinds_are_not_captured_for_ever(prepared: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A captured function would forget them."""
-    monkeypatch.setattr(small, "PREPARED_AFTER", 1)
+    monkeypatch.setattr(composed, "PREPARED_AFTER", 1)
     counts = [0] * 2
     for turn in range(2):
-        for length in range(1, small.MOST_KINDS + 9):
+        for length in range(1, composed.MOST_KINDS + 9):
             before = len(prepared)
             x = xt.ones((2, length, 3), dtype=xt.float32)
             found = xt.nn.normalize(x, axis=-2, eps=2.0**-turn)
             np.testing.assert_allclose(found.numpy(), length**-0.5, rtol=1e-6)
             counts[turn] += len(prepared) - before
     assert len(prepared) == 2
-    captured = [cell.cell_contents for cell in xt.nn.normalize.__closure__ if type(cell.cell_contents) is Captured]
-    assert [*captured[0]._kinds.values()].count(prepared[0]) == small.MOST_KINDS
+    captured = [cell.cell_contents for cell in xt.nn.normalize.__closure__ if type(cell.cell_contents) is CapturedCalls]
+    assert [*captured[0]._kinds.values()].count(prepared[0]) == composed.MOST_KINDS
 
 
 @needs_code

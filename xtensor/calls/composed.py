@@ -49,20 +49,20 @@ class Form(NamedTuple):
     back: Callable[..., Any] = tuple
     plain_back: Callable[..., Any] = tuple
 
-    def all_of(self, wanted: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
-        """Return the operands in their order."""
+    def in_order(self, wanted: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
+        """Return all operands in their order, given those to which a gradient goes, and the others."""
         there, rest = iter(wanted), iter(others)
         return [next(there) if n in self.wanted else next(rest) for n in range(self.number)]
 
 
-class Captured:
+class CapturedCalls:
     """The calls of a composition that run as captured functions.
 
-    most, most_recorded: bytes of the largest operand of such a call, also where a gradient is recorded.
+    most: bytes of the largest operand of such a call, COMPOSED_AT_ONCE where a gradient is recorded.
     """
 
-    def __init__(self, function: Callable[..., Tensor], most: int, most_recorded: int) -> None:
-        self._function, self._most, self._most_recorded = function, most, most_recorded
+    def __init__(self, function: Callable[..., Tensor], most: int) -> None:
+        self._function, self._most = function, most
         self._kinds: dict[Any, int | Form | None] = {}
         self._forms: dict[Any, Form] = {}
 
@@ -72,8 +72,7 @@ class Captured:
             return None
         tensors = [x for x in (*args, *kwargs.values()) if type(x) is Tensor]
         steps = steps_of(tensors)
-        most = self._most if steps is None else self._most_recorded
-        kind = self._kind_of(args, kwargs, most, is_recorded=steps is not None) if most else None
+        kind = self._kind_of(args, kwargs, is_recorded=steps is not None)
         if kind is None:
             return None
         wanted = tuple([n for n, step in enumerate(steps or ()) if step is not None])
@@ -100,13 +99,12 @@ class Captured:
         self._kinds[key] = form if is_admitted else None
         return form if is_admitted else None
 
-    def _kind_of(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], most: int, *, is_recorded: bool
-    ) -> list[Any] | None:
+    def _kind_of(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_recorded: bool) -> list[Any] | None:
         """Return what calls of a kind have in common; None where an operand is not computed, large or elsewhere, or
         another argument is no constant. Operands that are kept for the way back need not be computed yet.
         """
         kind: list[Any] = [*kwargs]
+        most = COMPOSED_AT_ONCE if is_recorded else self._most
         for x in (*args, *kwargs.values()) if kwargs else args:
             if type(x) is Tensor:
                 fits = x.device is CPU_DEVICE and x.nbytes <= most
@@ -150,7 +148,7 @@ def _in_place(
 
     def call(*operands: Tensor) -> Tensor:
         args = list(constants)
-        for place, x in zip(places, operands, strict=False):
+        for place, x in zip(places, operands[: len(places)], strict=True):
             args[place] = x
         return function(*args, **dict(given), **dict(zip(names, operands[len(places) :], strict=True)))
 
@@ -175,7 +173,7 @@ def _way_back(plain: Callable[..., Tensor], wanted: tuple[int, ...]) -> Callable
 
 def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> tuple[Tensor, ...]:
     """The cotangents of operands; where their own are asked for, step by step."""
-    given = g, *form.all_of(operands, others)
+    given = g, *form.in_order(operands, others)
     found: tuple[Tensor, ...] = form.plain_back(*given) if is_recording() else form.back(*map(_shown, given))
     return found
 
@@ -183,7 +181,7 @@ def _cotangents(g: Tensor, operands: tuple[Tensor, ...], others: tuple[Tensor, .
 @differentiable(operands=_cotangents)
 def composition(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: Form) -> Tensor:
     """Return a composition of tensors; a gradient goes to `operands`, and none to others."""
-    return form.captured(*map(_shown, form.all_of(operands, others)))
+    return form.captured(*map(_shown, form.in_order(operands, others)))
 
 
 def _shown(x: Tensor) -> Tensor:
@@ -195,27 +193,21 @@ def _shown(x: Tensor) -> Tensor:
     return valued(tensor) if is_value(x) else tensor
 
 
-def _capturing(most: int) -> Callable[[F], F]:
-    """Return a decorator of compositions, for operands of so many bytes in calls without a gradient."""
+def composed(function: F, /) -> F:
+    """Have calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after some calls
+    of a kind, also where a gradient is recorded.
 
-    def decorate(function: F) -> F:
-        plain: Callable[..., Tensor] = function
-        captured = Captured(plain, most, COMPOSED_AT_ONCE)
+    function: returns one tensor; what it computes depends on its constants and on the tensors alone.
+    """
+    plain: Callable[..., Tensor] = function
+    captured = CapturedCalls(plain, COMPOSED_AT_ONCE)
 
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Tensor:
-            found = captured.call(args, kwargs)
-            return plain(*args, **kwargs) if found is None else found
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        found = captured.call(args, kwargs)
+        return plain(*args, **kwargs) if found is None else found
 
-        return cast(F, call)
-
-    return decorate
-
-
-# Decorators by which calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after
-# some calls of a kind: all of them, or only those that are recorded for a gradient. The function returns one tensor,
-# and what it computes depends on its constants and on the tensors alone.
-composed, composed_for_gradients = _capturing(COMPOSED_AT_ONCE), _capturing(0)
+    return cast(F, call)
 
 
 def _asks_for_nothing(limits: Settings) -> bool:

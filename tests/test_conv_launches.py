@@ -16,8 +16,10 @@ import xtensor as xt
 from xtensor.base.threads import count
 from xtensor.codegen.cpu.compile import host
 from xtensor.nn import avg_pool, conv, conv_transpose, max_pool, sweeps
+from xtensor.nn.panels import lane_sums
 from xtensor.plan.costs import CALLS_COMPILED
 from xtensor.run import launches
+from xtensor.run.native import Place
 
 Array = np.ndarray[Any, Any]
 
@@ -301,6 +303,56 @@ def test_schedules_tell_code_where_arrays_begin(monkeypatch: Any, threads: int) 
             assert given is not spoiled or not all(told)
     assert len(told) == 7
     assert all(told)
+
+
+@pytest.mark.parametrize("layer", LITTLE)
+@pytest.mark.parametrize("last", [False, True])
+def test_schedules_tell_code_of_weights_where_arrays_begin(layer: str, last: bool, monkeypatch: Any) -> None:
+    """So do gradients of weights, whose lanes and planes are added up by code as well."""
+    shape, of_w, parameters = LITTLE[layer]
+    x, w = normal(*shape), normal(*of_w)
+    if last:
+        x = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        parameters = parameters | {"layout": {3: "NWC", 4: "NHWC", 5: "NDHWC"}[x.ndim]}
+
+    def gradient(w: Any, x: Any) -> Any:
+        return xt.grad(lambda w: xt.sum(conv(x, w, **parameters) ** 2))(w)
+
+    told: list[bool] = []
+    call = launches.Begun.__call__
+
+    def noted(self: Any, *given: Any) -> bool:
+        told.append(call(self, *given))
+        return told[-1]
+
+    monkeypatch.setattr(launches.Begun, "__call__", noted)
+    with xt.options(engine="llvm"):
+        fused, right = xt.fuse(gradient), gradient(*map(xt.asarray, (w.astype("f8"), x.astype("f8")))).numpy()
+        for _ in range(4):
+            told.clear()
+            found = fused(xt.asarray(w), xt.asarray(x)).numpy()
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4 * abs(right).max())
+    assert len(told) == 2, "outputs and the gradient"
+    assert all(told)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("step", [(40, 1), (40, 2), (-40, 1), (1, 40), (1, -3)])
+def test_sums_of_lanes_go_where_the_weights_lie(dtype: str, step: tuple[int, int]) -> None:
+    """Rows and columns may lie any steps apart; what lies between them stays as it is."""
+    lanes, rows, wide = 3, 3, 21
+    x, memory = normal(lanes, rows, wide, dtype=dtype), np.full(2048, 7.0, dtype)
+    w = np.lib.stride_tricks.as_strided(memory[1000:], (rows, wide), [n * memory.itemsize for n in step])
+    right = memory.copy()
+    np.lib.stride_tricks.as_strided(right[1000:], w.shape, w.strides)[...] = x.sum(axis=0, dtype="f8")
+
+    def make(sheet: launches.Sheet) -> list[Any]:
+        view = launches.View(w, launches.W, w)
+        offsets = np.arange(rows) * view.steps[0], np.arange(wide) * view.steps[1]
+        return [lane_sums(Place(launches.X), lanes, view, *offsets, sheet)]
+
+    launches.Launches([make], 4, 0.0).run(x, w, None, None)
+    np.testing.assert_array_equal(memory, right)
 
 
 def test_code_is_told_of_aligned_arrays_alone() -> None:

@@ -49,7 +49,7 @@ JOINED = ("auto", "im2col", *winograd.TILES)
 SWEPT = {
     cudnn.OUTPUTS: JOINED,
     cudnn.INPUTS: ("auto", "im2col"),
-    cudnn.WEIGHTS: ("auto", "direct", "im2col", "tune"),
+    cudnn.WEIGHTS: ALGORITHMS,
 }
 
 TILES_APART = "Winograd's tiles take less time, or were asked for, and are followed by few light steps only"
@@ -148,12 +148,7 @@ def compute_weights(plan: Plan, x: Array, results: Array) -> Array:
     if _by_launches(cudnn.WEIGHTS, plan, *own) or _by_library(cudnn.WEIGHTS, *own, plan):
         return w
     a, g = _split(x, plan.x_last, plan.groups), _split(results, plan.y_last, plan.groups)
-    given = a, g, _grouped(w, plan), plan.axes
-    if _takes_weight_tiles(*given, plan) and _by_tiles(*given, plan):
-        return w
-    swept = plan.algorithm in SWEPT[cudnn.WEIGHTS]  # so that it was tried above; else tiles were asked for, and refused
-    if swept or not _by_launches(cudnn.WEIGHTS, plan._replace(algorithm="im2col"), *own):
-        contract_weights(plan.function, *given, plan.budget)
+    contract_weights(plan.function, a, g, _grouped(w, plan), plan.axes, plan.budget)
     return w
 
 
@@ -239,9 +234,10 @@ def _launches_of(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     else:
         x, w, axes = _seen(plan, x, w)
     if wanted == cudnn.WEIGHTS:
-        found = thin_sums_of(x, w, y, axes, often=often)
+        found = None if plan.algorithm in winograd.TILES else thin_sums_of(x, w, y, axes, often=often)
         if found is None and _takes_weight_tiles(x, y, w, axes, plan):
-            return winograd.weights_of(x, y, w, axes, winograd.scheme_of(axes, 2), budget)
+            scheme = winograd.scheme_of(axes, winograd.TILES.get(plan.algorithm, 2))
+            found = winograd.weights_of(x, y, w, axes, scheme, budget)
         makers = (product_sums_of, strip_sums_of) if are_many(w, y) else (strip_sums_of, product_sums_of)
         for made_of in makers:
             found = found or made_of(x, w, y, axes, budget, often=often)
@@ -463,17 +459,9 @@ def _takes_weight_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) ->
     machine = host()
     if asked == "auto" and axes[0].stride > 1 and (machine is None or machine.vector_bytes < 64):
         return False
-    if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes)[0] not in winograd.TILES:
+    if asked == "auto" and winograd.cheaper(x, w.shape[1], y, axes, gradient=True)[0] not in winograd.TILES:
         return False
     return summing_dtype(w.dtype, y.size * w[0, 0].size) == w.dtype
-
-
-def _by_tiles(x: Array, y: Array, w: Array, axes: Axes, plan: Plan) -> bool:
-    """Write the gradient of weights by Winograd's algorithm; return whether it is one for all of these numbers."""
-    asked = plan.algorithm if plan.algorithm in winograd.TILES else "auto"
-    scheme = winograd.scheme_of(axes, winograd.TILES.get(asked, 2))
-    finite = winograd.convolve_weights(x, y, w, axes, scheme, plan.budget)
-    return finite is not None and (finite or plan.algorithm in winograd.TILES)
 
 
 def _tuned(kind: Any, run: Callable[[str], None], candidates: list[str], y: Array) -> str:

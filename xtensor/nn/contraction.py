@@ -255,13 +255,6 @@ def empty(shape: Shape, dtype: DType, like: Array) -> Array:
     return np.ndarray(shape, dtype, CPU.allocate(nbytes))
 
 
-def zeros(shape: Shape, dtype: DType) -> Array:
-    """Return zeros in reused memory aligned to a register: unaligned registers would cross cache lines."""
-    found: Array = np.ndarray(shape, dtype, CPU.allocate(prod(shape) * dtype.itemsize))
-    found.fill(0)
-    return found
-
-
 def batch_as(x: Array, channels: int, lengths: Shape, dtype: DType, last: bool, result_last: bool) -> Array:
     """Return an unset batch for a result computed from a batch x, with the memory layout of `result_strides`.
 

@@ -13,6 +13,7 @@ from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.gathering import gathering
 from ..codegen.cpu.gemm import form_of
+from ..codegen.cpu.lane_sums import lane_sums_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of
 from ..run.launches import Array, Sheet, View, behind, shared
@@ -68,6 +69,29 @@ def gathered(
         for first in range(0, len(rows), step)
     ]
     return shared(_gathering(dtype, near), calls, threads)
+
+
+def zeroed(to: Word, rows: int, wide: int, dtype: DType, sheet: Sheet) -> Launch:
+    """Return the launch that writes zeros, in rows that threads share."""
+    none = np.zeros(0, np.int64)
+    return gathered([(to, to)], dtype, np.zeros(rows, np.int64), none, wide, sheet)
+
+
+def lane_sums(x: Word, matrices: int, w: View, rows: Array, own: Array, sheet: Sheet) -> Launch:
+    """Return the launch that adds up so many matrices, one behind the other, and writes the sum to w.
+
+    rows, own: offsets in w of the rows and of the columns, in elements.
+    """
+    near, dtype, wide = bool((own == np.arange(len(own))).all()), w.dtype, len(own)
+    table = 0 if near else sheet.keep(columns(own, wide))
+    at_rows, one = sheet.keep(np.ascontiguousarray(rows)), wide * dtype.itemsize
+    step = -(-len(rows) // (sheet.threads if matrices * len(rows) * one > SHARED else 1))
+    calls = [
+        (behind(x, first * one), at_rows + 8 * first, table, w.at, min(step, len(rows) - first), wide)
+        for first in range(0, len(rows), step)
+    ]
+    code = lane_sums_kernel(dtype.char, the_host().vector_bytes // dtype.itemsize, near)
+    return shared(code, [(*call, matrices, len(rows) * wide) for call in calls], sheet.threads)
 
 
 def columns(own: Array, wide: int) -> Array:

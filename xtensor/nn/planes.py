@@ -20,9 +20,9 @@ from ..codegen.cpu.compile import Code, handmade, the_host
 from ..codegen.cpu.gemm import TYPES, loads, splat
 from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Array, Launches, Sheet, View, W, X, Y, behind, shared
-from ..run.native import Launch, Place, Word
+from ..run.native import Launch, Word
 from .contraction import pays, readable
-from .panels import matrix, offsets
+from .panels import lane_sums, matrix, offsets
 from .windows import Axes, Axis, phases, volume
 
 # The most elements of a window whose code is unrolled, and of one whose sums stay in registers; multiplications of one
@@ -128,9 +128,9 @@ class _Rows(NamedTuple):
         return Operand(place, 0, wide, outputs * wide)
 
 
-def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> PlaneSums | None:
-    """Return an object that writes the gradient of weights, sums over positions of y, the outputs, times the windows
-    there, into w: it runs on arrays x, w and y that lie like these. None where these kernels do not apply.
+def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = False) -> Launches | None:
+    """Return launches that write the gradient of weights, sums over positions of y, the outputs, times the windows
+    there, into w, and run on arrays x, w and y that lie like these. None where these kernels do not apply.
 
     x and y as in `planes_of`, with one output for each channel. Sums of images are added up in float64.
     """
@@ -142,31 +142,28 @@ def plane_sums_of(x: Array, w: Array, y: Array, axes: Axes, *, often: bool = Fal
     combs = [(View(x[:, :, 0, of_x], X, x), View(y[:, :, :, of_y], Y, y), own) for of_x, of_y, own in _combs(high)]
     ways, lengths = (way_of(slice(None), wide),), (y.shape[-1], x.shape[-1])
     form = form_of(y.dtype, combs[0][2], ways, wide.kernel, wide.stride, lengths, False)
-    return PlaneSums(_code(_Sums, form), combs, volume(axes), seconds)
+    return Launches([_PlaneSums(_code(_Sums, form), combs, View(w, W, w)).launches], 4, seconds)
 
 
-class PlaneSums:
-    """A gradient of weights. taps: elements of a window; seconds: an estimate for one thread."""
+class _PlaneSums(NamedTuple):
+    """A gradient of weights."""
 
-    def __init__(self, code: Code, combs: list[tuple[View, View, Axis]], taps: int, seconds: float) -> None:
-        self._code, self._combs = code, combs
-        self._shape = len(combs), *combs[0][0].shape[:2], taps
-        self._launches = Launches([self._make], 4, seconds)
+    code: Code
+    combs: list[tuple[View, View, Axis]]
+    w: View
 
-    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
-        """Write the gradient into w."""
-        totals: Array = np.empty(self._shape, w.dtype)
-        self._launches.run(x, totals, y, bias)
-        w[...] = totals.sum(axis=(0, 1), dtype=np.float64).reshape(w.shape)
-
-    def _make(self, sheet: Sheet) -> list[Launch]:
+    def launches(self, sheet: Sheet) -> list[Launch]:
+        """Return the launches that sum up each plane, and add up those of all images."""
+        (images, channels), taps, w = self.combs[0][0].shape[:2], prod(self.w.shape[1:]), self.w
+        one, totals = images * channels * taps, sheet.take(len(self.combs) * images * channels * taps, w.dtype)
         calls = list[tuple[Word, ...]]()
-        _, images, channels, taps = self._shape
-        for n, (x, y, own) in enumerate(self._combs):
-            at = Place(W, n * images * channels * taps * y.dtype.itemsize)
+        for n, (x, y, own) in enumerate(self.combs):
+            at = behind(totals, n * one * w.dtype.itemsize)
             sums = Operand(at, channels * taps, 0, taps)
             calls += _calls((_planes(x), _planes(y), sums, Operand(at, 0, 0, 0)), x, y, own, sheet.threads)
-        return [shared(self._code, calls, sheet.threads)]
+        rows, own = np.arange(channels) * w.steps[0], offsets(w.shape[3:], w.steps[3:])
+        added = lane_sums(totals, len(self.combs) * images, w, rows, own, sheet)
+        return [shared(self.code, calls, sheet.threads), added]
 
 
 def _plain(x: Array, y: Array, axes: Axes) -> tuple[Array, Array, tuple[Axis, Axis]]:

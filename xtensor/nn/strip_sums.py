@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, the_host
 from ..codegen.cpu.strip_rows import Strip
 from ..codegen.cpu.strip_weights import weights_first_kernel, weights_kernel
@@ -27,10 +26,11 @@ from ..plan.costs import (
     TERMS,
     WAITING,
 )
-from ..run.launches import Launches, Sheet, W, X
+from ..run.launches import Launches, Sheet, View, W, X
 from ..run.native import SCRATCH, Launch, Place
-from .contraction import LANES, Array, pays, rounded, summing_dtype, zeros
+from .contraction import LANES, Array, pays, rounded, summing_dtype
 from .disjoint import Disjoint, are_single, disjoint
+from .panels import lane_sums, offsets, zeroed
 from .strips import Bases, Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
 from .windows import Axes, Region, outs, regions, volume
 
@@ -39,9 +39,9 @@ from .windows import Axes, Region, outs, regions, volume
 APART = 1 << 16
 
 
-def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> StripSums | None:
-    """Return an object that writes the gradient of weights, sums over positions of y times the windows there, into w,
-    and runs on arrays x, w and y that lie like these. None where these kernels do not apply.
+def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, often: bool = False) -> Launches | None:
+    """Return launches that write the gradient of weights, sums over positions of y times the windows there, into w, and
+    run on arrays x, w and y that lie like these. None where these kernels do not apply.
 
     Images are divided into lanes, whatever the number of threads, and these are added in order; where there are many
     groups, threads share the groups instead. Threads that are left share the elements of the window.
@@ -66,7 +66,11 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     scratch = max([one.sweep.room_bytes + rounded(one.beside * y.itemsize) + APART for one in parts])
     most = (room - lanes * w.nbytes) // scratch
     seconds = work * PRODUCT_SECONDS[y.dtype.char]
-    return StripSums(parts, apart, w.shape, -(-len(y) // lanes), seconds, most) if most > 0 else None
+    if most <= 0:
+        return None
+    images = -(-len(y) // lanes)
+    sums = _StripSums(apart, View(w, W, w), -(-len(y) // images), images)
+    return Launches([sums.begun, *[partial(sums.added, one) for one in parts], sums.ended], 4, seconds, most)
 
 
 class Summed(NamedTuple):
@@ -119,42 +123,45 @@ def _summed(bases: Bases, region: Region, lies: Lies) -> Summed:
     return Summed(code, sweep, runs, block, beside)
 
 
-class StripSums:
-    """The gradient of weights of a shape, in lanes of `images` images. parts: of elements of the window, all together.
-    apart: how the positions that the parts read are copied first, None where they read the input. seconds: an estimate
-    for one thread; most: threads that scratch memory suffices for.
+class _StripSums(NamedTuple):
+    """A gradient of weights, in lanes of `images` images. apart: how the positions that parts read are copied first,
+    None where they read the input.
     """
 
-    def __init__(
-        self, parts: list[Summed], apart: Disjoint | None, shape: Shape, images: int, seconds: float, most: int
-    ) -> None:
-        self._apart, self._of_w, self._images, sweep = apart, shape, images, parts[0].sweep
-        self._shape = -(-sweep.y.shape[0] // images), sweep.y.shape[1], sweep.depth, sweep.pitch
-        self._launches = Launches([partial(self._made, one) for one in parts], 3, seconds, most)
+    apart: Disjoint | None
+    w: View
+    lanes: int
+    images: int
 
-    def run(self, x: Array, w: Array, y: Array, bias: None = None) -> None:
-        """Write the gradient into w, which is contiguous."""
-        totals = zeros(self._shape, y.dtype)
-        self._launches.run(x, totals, y)
-        _, groups, _, outputs = self._shape
-        total = np.add.reduce(totals) if len(totals) > 1 else totals[0]
-        whole = total.reshape(groups, *self._of_w[3:], self._of_w[2], outputs)
-        w.reshape(self._of_w, copy=False)[...] = np.moveaxis(whole, (-1, -2), (1, 2))
+    def begun(self, sheet: Sheet) -> list[Launch]:
+        """Return the launches before all parts: they write zeros to the totals, and copy positions."""
+        copy, totals = self._places(sheet)
+        copied = [] if self.apart is None else [self.apart.copied(copy, sheet)]
+        return [*copied, zeroed(totals, self.lanes, prod(self.w.shape), self.w.dtype, sheet)]
 
-    def _made(self, one: Summed, sheet: Sheet) -> list[Launch]:
+    def ended(self, sheet: Sheet) -> list[Launch]:
+        """Return the launch that adds up all lanes, in order, as weights."""
+        w, (_, totals) = self.w, self._places(sheet)
+        order = (0, *range(3, len(w.shape)), 2)
+        rows = offsets(tuple([w.shape[n] for n in order]), tuple([w.steps[n] for n in order]))
+        return [lane_sums(totals, self.lanes, w, rows, np.arange(w.shape[1]) * w.steps[1], sheet)]
+
+    def _places(self, sheet: Sheet) -> tuple[Place, Place]:
+        """Return where all launches find copied positions, first of all, and totals (lanes, *elements, outputs)."""
+        copied = 0 if self.apart is None else self.apart.packed.size
+        return sheet.take(copied, self.w.dtype), sheet.take(self.lanes * prod(self.w.shape), self.w.dtype)
+
+    def added(self, one: Summed, sheet: Sheet) -> list[Launch]:
         """Return the launch that adds a part's products to the totals of all lanes."""
-        sweep, (_, groups, depth, outputs), found = one.sweep, self._shape, list[Launch]()
-        if self._apart is not None:
-            packed = self._apart.packed
-            found.append(self._apart.copied(sheet.take(packed.size, packed.dtype), sheet))
+        sweep, groups, (_, totals) = one.sweep, one.sweep.y.shape[1], self._places(sheet)
         some = -(-groups // sheet.threads) if groups >= LANES else groups
-        own = [*product(cut(sweep.y.shape[0], self._images), cut(groups, some))]
+        own = [*product(cut(sweep.y.shape[0], self.images), cut(groups, some))]
         whole = range(sweep.strips.number), range(sweep.columns), range(sweep.y.shape[2])
         parts = [Part(*part, *whole, *terms) for part in own for terms in one.terms(len(own), sheet.threads)]
-        dtype, lane = sweep.y.dtype, groups * depth * outputs * sweep.y.dtype.itemsize
+        dtype, lane = sweep.y.dtype, prod(self.w.shape) * sweep.y.dtype.itemsize
         beside = rounded(one.beside * dtype.itemsize) + APART
-        given = Weights(Place(W), 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
-        return [*found, sweep.launch(one.code, parts, sheet, given)]
+        given = Weights(totals, 0, sheet.take(sheet.threads * beside, np.dtype(np.uint8)), lane, beside)
+        return [sweep.launch(one.code, parts, sheet, given)]
 
 
 # ---- forms

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from ..base.caches import make_room
-from ..base.dtypes import DType
 from ..base.options import settings
 from ..devices import library_of
 from ..plan.costs import CALLS_COMPILED, PRODUCT_SECONDS
@@ -24,7 +23,7 @@ from ..run.native import SCRATCH, Launch, Place
 from .channelwise import WIDEST, channel_sums_of, channels_of
 from .contraction import Array, pays, readable
 from .disjoint import are_single, disjoint, patch_rows
-from .panels import gathered
+from .panels import zeroed
 from .planes import plane_sums_of, planes_of
 from .strip_products import products_of
 from .strips import Bases, Made, strips_of
@@ -139,7 +138,9 @@ def sweep_of(
         return None
     makes = [one.make for one in made]
     if len(reached) < len(given):  # positions that no window reaches are zeros
-        makes.insert(0, partial(_zeros, y.size, len(y) * y.shape[3], y.dtype))
+        rows = len(y) * y.shape[3]
+        zeros = partial(zeroed, Place(Y), rows, y.size // rows, y.dtype)
+        makes.insert(0, lambda sheet: [zeros(sheet)])
     return Launches(makes, operands, seconds, min([one.most for one in made]))
 
 
@@ -147,12 +148,6 @@ def _is_whole(y: Array) -> bool:
     """Return whether an array fills a part of memory from its first element on, with its axes in any order."""
     low, high = byte_bounds(y)
     return high - low == y.nbytes and min(y.strides) > 0
-
-
-def _zeros(size: int, rows: int, dtype: DType, sheet: Sheet) -> list[Launch]:
-    """Return the launch that sets so many elements of y, in so many rows, to zero."""
-    none = np.zeros(0, np.int64)
-    return [gathered([(Place(Y), Place(Y))], dtype, np.zeros(rows, np.int64), none, size // rows, sheet)]
 
 
 def _by_copies(

@@ -22,7 +22,7 @@ from ..codegen.cpu.finish import COLUMNS, ROWS, Finish
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, winograd_kernel
 from ..codegen.cpu.winograd_weights import weights_back_kernel, weights_kernel
-from ..plan.costs import CONTRACTION_COMPILED, WINOGRAD_CHUNK, products_seconds, winograd_seconds
+from ..plan.costs import CONTRACTION_COMPILED, LANE_TILES, WINOGRAD_CHUNK, products_seconds, winograd_seconds
 from ..run.contractions import steps, straight, worth_compiling
 from ..run.joined import Ending
 from ..run.launches import BIAS, FLAG, SLOTS, Keeper, Launches, Sheet, W, X, Y, begin_of, behind, shared
@@ -273,24 +273,28 @@ def seconds(
     *,
     in_rows: bool,
     back: bool = False,
+    gradient: bool = False,
 ) -> tuple[float, float]:
     """Estimate the time of one thread for a convolution of groups of so many channels and outputs by tiles of 2x2, and
-    by products. in_rows: whether channels come first. back: from outputs, `channels` of them, to inputs.
+    by products. in_rows: whether channels come first. back: from outputs, `channels` of them, to inputs. gradient: of
+    weights.
     """
     scheme = scheme_of(axes, 2, back=back)
     tiles = images * prod(tiles_of(scheme, _turned(axes) if back else axes))
     sizes = groups, channels, outputs
     positions = images * axes[0].out * axes[1].out
     products = products_seconds(*sizes, positions, 9, itemsize, in_rows=in_rows and not back)
-    return winograd_seconds(*sizes, tiles, scheme.side**2, itemsize), products
+    return winograd_seconds(*sizes, tiles, scheme.side**2, itemsize, gradient=gradient), products
 
 
-def cheaper(x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False) -> tuple[str, str]:
+def cheaper(
+    x: Array, outputs: int, y: Array, axes: Axes, *, back: bool = False, gradient: bool = False
+) -> tuple[str, str]:
     """Return the algorithm with the lower estimated time, and that estimate in words; it depends on shapes, and on
     whether channels come first.
     """
     sizes, in_rows = (x.shape[1], x.shape[2], outputs, x.shape[0]), x.strides[-1] == y.strides[-1] == y.itemsize
-    ours, products = seconds(*sizes, axes, y.itemsize, in_rows=in_rows, back=back)
+    ours, products = seconds(*sizes, axes, y.itemsize, in_rows=in_rows, back=back, gradient=gradient)
     estimate = "an estimated {:.3g} ms of one thread against {:.3g} by {}"
     if ours < products:
         return "winograd", estimate.format(1e3 * ours, 1e3 * products, "im2col")
@@ -398,7 +402,7 @@ def _seconds(geometry: Geometry) -> float:
     """Estimate the time of one thread."""
     tiles = geometry.images * prod(geometry.tiles)
     sizes = geometry.groups, geometry.channels, geometry.outputs
-    return winograd_seconds(*sizes, tiles, geometry.elements, geometry.itemsize)
+    return winograd_seconds(*sizes, tiles, geometry.elements, geometry.itemsize, gradient=geometry.gradient)
 
 
 def _room(geometry: Geometry) -> int:
@@ -467,18 +471,12 @@ def _over_outputs(
 # ---- the gradient of weights
 
 
-def convolve_weights(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> bool | None:
-    """Write the sums over positions of y times the windows of x there into w, and return whether all are finite; None,
-    with nothing written, if scratch memory is too small.
+def weights_of(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> ByTiles | None:
+    """Return what writes the sums over positions of y times the windows of x there into w, None if scratch memory is
+    too small.
 
     Chunks are distributed over lanes, each lane adds up its own chunks in order, and the lanes are added in order.
     """
-    found = weights_of(x, y, w, axes, scheme, budget)
-    return None if found is None else found.run(x, w, y)
-
-
-def weights_of(x: Array, y: Array, w: Array, axes: Axes, scheme: Scheme, budget: int) -> ByTiles | None:
-    """Return what `convolve_weights` runs, None if scratch memory is too small."""
     launches = _weights_of(geometry_of(x, w.shape[1], y, axes, scheme, gradient=True), _steps(w), budget)
     return None if launches is None else ByTiles(launches)
 
@@ -493,7 +491,8 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
     whole, all_chunks = found
     groups, dtype = geometry.groups, np.dtype(geometry.char)
     each = len(all_chunks) // groups
-    lanes = max(min(LANES, budget // (4 * one), (budget - whole.each) // one, each), 1)
+    most = min(LANES, geometry.images * prod(geometry.tiles) // LANE_TILES, each)
+    lanes = max(min(most, budget // (4 * one), (budget - whole.each) // one), 1)
 
     def make(sheet: Sheet) -> list[Launch]:
         tiling, chunks = _in_parts(whole, all_chunks, lanes * groups, sheet.threads)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import chain
 
 from .compile import Code, handmade
-from .gemm import Form, _suffix, _vector, loads, splat
+from .gemm import Form, _suffix, _vector, loads
 from .winograd import Scheme, _at, _cells, _grid, _loop, _mapped, _said, _seen, _turn, matrices
 
 # The words of the transforms of weights, which go over registers of outputs. taps: offsets of the elements of a window,
@@ -18,6 +18,9 @@ WEIGHTS = (
     ("first", "last", "outputs", "channels", "by.output", "by.channel", "u.next", "registers"),
 )
 BACK = ((*WEIGHTS[0], "flag"), (*WEIGHTS[1], "pitch", "lanes", "lane.next"))
+
+# How many channels ahead sums are prefetched, whose elements lie far apart.
+CHANNELS_AHEAD = 16
 
 
 @lru_cache(256)
@@ -77,21 +80,25 @@ def _weights(form: Form, scheme: Scheme) -> Iterator[str]:
 
 
 def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
-    """Yield the transform back: registers of outputs, summed over lanes, scattered to where the weights lie."""
-    lanes, kind, vector, side = form.lanes, form.kind, _vector(form), scheme.side
-    ints, pointers, mask = f"<{lanes} x i64>", f"<{lanes} x ptr>", f"<{lanes} x i1>"
-    suffix = f"{_suffix(form)}.v{lanes}p0"
-    counting = ", ".join(f"i64 {lane}" for lane in range(lanes))
-    yield f"declare void @llvm.masked.scatter.{suffix}({vector}, {pointers}, i32, {mask})"
+    """Yield the transform back: registers of outputs, summed over lanes, whose columns become rows of windows. (Windows
+    scattered element by element took 5 times as long.)
+    """
+    lanes, vector, side = form.lanes, _vector(form), scheme.side
+    mask = f"<{form.lanes} x i1>"
+    yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
     yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llvm.smin.i64(i64, i64)"
+    yield from _turn(form)
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(*BACK)
+    yield f"  %square = alloca [9 x {vector}], align 64"
     for t in range(9):
-        yield f"  %tap{t}.at = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.at"
+        yield f"  %tap{t}.p = getelementptr i64, ptr %taps, i64 {t}\n  %tap{t} = load i64, ptr %tap{t}.p"
+        yield f"  %tap{t}.at = getelementptr {vector}, ptr %square, i64 %tap{t}"
     yield f"  %sums = alloca [{side**2} x {vector}], align 64\n  %count = sub i64 %last, %first"
     yield f"  %finite = alloca {vector}, align 64\n  store {vector} zeroinitializer, ptr %finite"
-    yield from splat("by.output", "i64", ints, lanes)
-    yield f"  %apart = mul {ints} %by.output.all, <{counting}>"
+    yield f"  %later = mul i64 %pitch, {CHANNELS_AHEAD}"
     element = [
         "  %e.at = mul i64 %e, %u.next\n  %l.at = mul i64 %l, %lane.next",
         *(_at(form, "%u.e", "%u.c", "%e.at"), _at(form, "%u.l", "%u.e", "%l.at")),
@@ -100,6 +107,8 @@ def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
         f"  %old = load {vector}, ptr %sum.at\n  %is.first = icmp eq i64 %l, 0",
         f"  %before = select i1 %is.first, {vector} zeroinitializer, {vector} %old",
         f"  %sum = fadd {vector} %before, %more\n  store {vector} %sum, ptr %sum.at",
+        _at(form, "%u.later", "%u.l", "%later"),
+        "  call void @llvm.prefetch.p0(ptr %u.later, i32 0, i32 3, i32 1)",
     ]
     channel = [
         "  %c.at = mul i64 %c, %by.channel\n  %c.to = mul i64 %c, %pitch",
@@ -114,18 +123,11 @@ def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
     turned = tuple(zip(*matrices[scheme].weights, strict=True))
     lines, found = _mapped(form, turned, _grid("d", side), "g")
     channel += [*lines, *_seen(form, chain.from_iterable(found))]
-    for t, name in enumerate(chain.from_iterable(found)):
-        channel += [
-            _at(form, f"%w{t}", "%w.c", f"%tap{t}"),
-            f"  %w{t}.all = getelementptr {kind}, ptr %w{t}, {ints} %apart",
-            f"  call void @llvm.masked.scatter.{suffix}({vector} {name}, {pointers} %w{t}.all, i32 {form.itemsize}, "
-            f"{mask} %inside)",
-        ]
+    channel += [f"  store {vector} {name}, ptr %tap{t}.at" for t, name in enumerate(chain.from_iterable(found))]
+    channel += [f"  call void @turn(ptr %square, i64 {lanes}, ptr %w.c, i64 %by.output, i64 9, i64 %left)"]
     register = [
         f"  %v = add i64 %first, %f\n  %o = mul i64 %v, {lanes}\n  %o.at = mul i64 %o, %by.output",
-        "  %left = sub i64 %outputs, %o",
-        *splat("left", "i64", ints, lanes),
-        f"  %inside = icmp slt {ints} <{counting}>, %left.all",
+        f"  %all.left = sub i64 %outputs, %o\n  %left = call i64 @llvm.smin.i64(i64 %all.left, i64 {lanes})",
         *(_at(form, "%w.o", "%w", "%o.at"), _at(form, "%u.o", "%u", "%o")),
         *_loop("c", "%channels", channel),
     ]

@@ -11,6 +11,7 @@ from guards import guarded
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import algorithms, conv, strip_products, strips
+from xtensor.plan import costs
 from xtensor.run import contractions
 
 KERNELS = ((strips, "outputs_kernel"), (strips, "outputs_first_kernel"), (strip_products, "products_kernel"))
@@ -39,6 +40,7 @@ def test_windows_in_place_give_what_plain_sums_give(monkeypatch: Any, seed: int)
     """Alone and with what follows, for any number of threads the same bits, with nothing read beside the arrays."""
     for module in (contractions, algorithms):
         monkeypatch.setattr(module, "CONTRACTION_COMPILED", 0)
+    monkeypatch.setattr(costs, "ENDED_APART", 0)
     monkeypatch.setattr(strips, "FEW", seed % 2)
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
     strips.room_last.cache_clear()

@@ -26,7 +26,8 @@ TOLERANCES = {"float32": 2e-4, "float64": 1e-11}
 
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch: Any) -> None:
-    """Code is compiled for small contractions too, and they wait for what follows."""
+    """Code is compiled for small contractions too, and they wait for what follows, which runs in their registers."""
+    monkeypatch.setattr(costs, "ENDED_APART", 0)
     for module in (sys.modules["xtensor.nn.algorithms"], contractions):
         monkeypatch.setattr(module, "CONTRACTION_COMPILED", 1)
     monkeypatch.setattr(sys.modules["xtensor.calls.op"], "CONTRACTION_WAITS", 1)

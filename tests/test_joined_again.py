@@ -10,6 +10,7 @@ import pytest
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
 from xtensor.nn import algorithms, conv
+from xtensor.plan import costs
 from xtensor.run import contractions, joined
 
 pytestmark = pytest.mark.skipif(compile_.host() is None, reason="there is no compiler")
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.skipif(compile_.host() is None, reason="there is no com
 @pytest.fixture
 def again(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each joint was run by what did it before."""
+    monkeypatch.setattr(costs, "ENDED_APART", 0)
     for module in (contractions, algorithms):
         monkeypatch.setattr(module, "CONTRACTION_COMPILED", 0)
     found = list[bool]()

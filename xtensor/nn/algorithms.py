@@ -178,7 +178,7 @@ class Computed(partial[Array]):
     """One of the functions above, of native arrays alone."""
 
     def ready(self, natives: Sequence[Array], result: Array) -> Begun | None:
-        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        """Return what makes such a result of such arrays where they begin; None where nothing does."""
         wanted, (plan, *_), (one, other, *rest) = WANTED[self.func], self.args, natives
         bias = rest[0] if rest else None
         if type(one) is not np.ndarray or plan.algorithm not in SWEPT[wanted]:
@@ -190,11 +190,8 @@ class Computed(partial[Array]):
             cudnn.INPUTS: (result, other, one, (1, 2, 0)),
             cudnn.WEIGHTS: (one, result, other, (1, 0, 2)),
         }[wanted]
-        found: Any = known(_kind(wanted, plan, x, w, y, bias))
-        if not hasattr(found, "run_at"):
-            return None
-        kept = None if wanted == cudnn.WEIGHTS else found.kept
-        return Begun(found.run_at, (*order, 3 if rest else None), result.itemsize - 1, kept)
+        found = known(_kind(wanted, plan, x, w, y, bias), partial(_launches_of, wanted, plan, x, w, y, bias))
+        return None if found is None else Begun(found, (*order, 3 if rest else None), wanted != cudnn.WEIGHTS)
 
     def known(self, operands: Sequence[Array], ending: Ending) -> tuple[Launcher, Array, Any] | None:
         """Return the launcher of what made outputs, or inputs by strides of 1, and what followed, its slots, and what

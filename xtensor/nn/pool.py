@@ -485,9 +485,11 @@ class _Combined(partial[Any]):
     """The function of native arrays alone, as `Computed` in algorithms."""
 
     def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
-        """Return what makes such a result of such arrays where they begin; None where that is not known."""
-        run_at = getattr(known((*self.args, lying(natives[0]))), "run_at", None)
-        return None if run_at is None else Begun(run_at, (1, None, 0, None), result.itemsize - 1)
+        """Return what makes such a result of such arrays where they begin; None where nothing does."""
+        (plan, largest), (a,) = self.args, natives
+        given, target = _view(a, plan.last), _view(result, plan.last)
+        found = known((plan, largest, lying(a)), partial(_planes_of, given, target, plan.axes, largest))
+        return None if found is None else Begun(found, (1, None, 0, None))
 
 
 @differentiable(g=lambda g, plan: _summed(g, plan))
@@ -543,11 +545,11 @@ class _SentBack(partial[Any]):
     """The function of native arrays alone, as `Computed` in algorithms."""
 
     def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
-        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        """Return what makes such a result of such arrays where they begin; None where nothing does."""
         plan, *_ = self.args
         given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (*natives[:2], result))
         found = origins.sending_of(given, seen, target, plan.axes)
-        return None if found is None else Begun(found.run_at, (1, 2, 0), result.itemsize - 1)
+        return None if found is None else Begun(found, (1, 2, 0))
 
 
 @differentiable(x=_of_largest)

@@ -65,10 +65,20 @@ def remembered(kind: Any, make: Callable[[bool], Runs | None]) -> Runs | None:
     return made
 
 
-def known(kind: Any) -> Runs | None:
-    """Return the object remembered for arrays of a kind, None if there is none yet."""
-    found = _runs.get((kind, settings().engine), 0)
-    return None if isinstance(found, int) else found
+def known(kind: Any, make: Callable[[bool], Runs | None] | None = None) -> Runs | None:
+    """Return the object remembered for arrays of a kind, None if there is none yet. make: makes it then, for arrays
+    that will come often.
+    """
+    kind = kind, settings().engine
+    found = _runs.get(kind, 0)
+    if not isinstance(found, int):
+        return found
+    made = None if make is None else make(True)
+    if made is not None:
+        if kind not in _runs:
+            make_room(_runs, KINDS)
+        _runs[kind] = made
+    return made
 
 
 def lying(a: Array) -> tuple[Any, ...]:

@@ -188,11 +188,11 @@ class _Summed(partial[Any]):
     """The function of native arrays alone, as `Computed` in algorithms."""
 
     def ready(self, natives: Sequence[Any], result: Any) -> Begun | None:
-        """Return what makes such a result of such arrays where they begin; None where that is not known."""
+        """Return what makes such a result of such arrays where they begin; None where nothing does."""
         if not natives[0].flags.c_contiguous or not result.flags.c_contiguous:
             return None
         found = _launches(natives[0].shape, *self.args, result.dtype)
-        return Begun(found.run_at, (1, 0), result.itemsize - 1)
+        return Begun(found, (1, 0))
 
 
 def _shape(shape: Shape, along: Along) -> Shape:

@@ -456,6 +456,11 @@ MULTIPLIED, PACKED, READ_IN_ROWS, TRANSFORMED, WEIGHTS_TRANSFORMED = 2.3e-12, 40
 SUMS_NEAR, SUMS_TRANSFORMED, LANE_TILES = 8 << 20, (100e-12, 300e-12), 1 << 10
 
 
+# Bytes of a result of a contraction up to which steps that follow are a kernel beside it, in the same call of machine
+# code, rather than computed in its registers, which Python enters.
+ENDED_APART = 1 << 18
+
+
 def products_seconds(
     groups: int, channels: int, outputs: int, positions: int, window: int, itemsize: int, *, in_rows: bool = False
 ) -> float:

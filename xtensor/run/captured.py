@@ -28,7 +28,8 @@ from .cuda_segment import Step
 from .cuda_transforms import ByCufft
 from .executor import before_write, opened
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
-from .native import WORD, Makes
+from .launched import can_be_launched, launched
+from .native import WORD, Makes, Way
 from .prepare import Builder, by_library
 from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
 from .running import ByRunning, can_run
@@ -124,7 +125,8 @@ class Progress:
         if can_be_rolled(step) or can_be_packed(step) or can_run(step):
             return True
         if step.indexing is None:
-            return can_be_called(step.function, [spot.meta for spot in step.takes], [spot.meta for spot in step.gives])
+            metas = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
+            return can_be_called(step.function, *metas) or can_be_launched(step.function, *metas)
         if not can_be_indexed(step) or (self.is_seen and not self.is_inside(step)):
             return False
         # Its indices and values must not lie in the memory that it writes.
@@ -511,7 +513,7 @@ class _Joined:
         for number in _SCRATCH:  # later work on the stream may use them
             builder.arena.release(number)
 
-    def _way(self, step: Called, *, first: bool) -> ByCopy | ByIndex | ByRunning | ByLapack:
+    def _way(self, step: Called, *, first: bool) -> Way:
         """Return how machine code does a library call. first: whether it is the first one that notes failures."""
         if can_be_rolled(step) or can_be_packed(step):
             return ByCopy.of(step)
@@ -520,7 +522,11 @@ class _Joined:
         if step.runs_along is not None:
             return ByRunning(step)
         takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
-        return ByLapack(step.function, takes, gives, first=first)
+        if can_be_called(step.function, takes, gives):
+            return ByLapack(step.function, takes, gives, first=first)
+        way = launched(step.function, takes, gives[0])
+        assert way is not None
+        return way
 
     def _make(self, root: int, meta: Meta) -> list[Made]:
         """Give a root memory in the arena, or of its own if it is a result; return the memory that is to be made."""

@@ -20,6 +20,7 @@ from ..codegen.cpu.vector import LacksError
 from ..codegen.cuda.nvrtc import BuildError
 from ..devices.cpu import CPU
 from ..graph.node import Node
+from ..plan import costs
 from ..plan.costs import COMPILE_SECONDS, COMPILED_AGAIN, library_seconds
 from ..plan.fusion import last_uses
 from ..plan.layouts import Work
@@ -30,6 +31,7 @@ from .columns import ByColumns
 from .cuda_products import ByCublas
 from .cuda_rows import ByRowsThere
 from .joined import Joint, joint_of
+from .launched import ByLaunches
 from .loops import ByLoops
 from .native import Way
 from .products import ByBlas
@@ -87,7 +89,9 @@ class Outline(NamedTuple):
 
 def way_of(kernel: Kernel, work: Work) -> Way:
     """Return the way in which machine code computes a kernel that has this engine."""
-    way = ByLoops(kernel, work) if kernel.direct is None else ByBlas.of(kernel, work)
+    if kernel.direct is None:
+        return ByLoops(kernel, work)
+    way = ByBlas.of(kernel, work) or ByLaunches.of_kernel(kernel, work)
     assert way is not None
     return way
 
@@ -173,14 +177,17 @@ def _join(
         joint = joint_of(kernels[place], kernels[before], work)
         if choices[place].engine != LLVM and isinstance(joint, Joint):
             joint = f"what follows has the engine {choices[place].engine}"
-        if choices[before].engine == LLVM:
-            continue  # a call of the BLAS
+        if choices[before].engine == LLVM and ByBlas.of(kernels[before], work) is not None:
+            continue
+        moved = work.metas[kernels[before].results[0]].nbytes
+        if choices[before].engine == LLVM and isinstance(joint, Joint) and moved <= costs.ENDED_APART:
+            joint = f"machine code goes on with a loop at once, over {size_text(moved)}"
         if isinstance(joint, str):
             choices[before] = choices[before]._replace(why=f"computed by itself: {joint}")
             continue
         found[place] = kernels[before], joint
         choices[before] = Choice(NOTHING, f"computed with kernel {place + 1}, which is all that follows")
-        saved = size_text(2 * work.metas[kernels[before].results[0]].nbytes)
+        saved = size_text(2 * moved)
         choices[place] = Choice(JOINED, f"goes on from a contraction in its registers, which saves moving {saved}")
     return found
 
@@ -194,6 +201,8 @@ def _choice(kernel: Kernel, work: Work, largest: int) -> Choice:
             check_reproducible(work.trace.values[kernel.direct])
         if LACKING not in kernel.program.notes and ByBlas.of(kernel, work) is not None:
             return Choice(LLVM, "the BLAS is called at its address")
+        if ByLaunches.of_kernel(kernel, work) is not None:
+            return Choice(LLVM, "it has launches of its own")
         if work.device.backend is not CPU and ByCublas.of(kernel, work) is not None:
             return Choice(CUDA, "cuBLAS is called at its address")
         if work.trace.values[kernel.direct].op.kind == "contraction":

@@ -182,7 +182,7 @@ class Launches:
         half-written weights are used again.
         """
         owner = weights.owner
-        if self._for(1).nbytes < KEPT_LEAST or owner.is_written:
+        if self.laid_out < KEPT_LEAST or owner.is_written:
             return None
         if owner.shared and (owner in trusted.owners or owner.is_exposed()):
             return None
@@ -191,9 +191,19 @@ class Launches:
             layouts = owner.layouts = Layouts(state)
         return Keeper(weights.address, layouts)
 
+    @property
+    def seconds(self) -> float:
+        """The estimate for one thread."""
+        return self._seconds
+
+    @property
+    def laid_out(self) -> int:
+        """Bytes of the weights that one thread lays out."""
+        return self._for(1).nbytes
+
     def made(self, threads: int) -> tuple[list[Launch], Sheet]:
         """Return the launches for so many threads, without those that lay out weights, and the sheet of these."""
-        sheet, found = Sheet(threads), list[Launch]()
+        sheet, found = Sheet(min(threads, self._most)), list[Launch]()
         for make in self._makes:
             found += make(sheet)
             sheet.scratch.release()
@@ -211,24 +221,20 @@ class Launches:
 
 
 class Begun(NamedTuple):
-    """Computes a result from the addresses of that and of the given arrays. run_at: of launches, returns False where it
-    has to be done another way. order: the place of each operand among the result and the given arrays, None for one
-    that is absent. odd: the bits of addresses that are 0 where arrays are aligned. kept: of launches, returns what is
-    kept of the second array given, the weights; None where there are none.
+    """Computes a result from the addresses of that and of the given arrays. launches: Launches, or what runs like them
+    and returns False where it has to be done another way. order: the place of each operand among the result and the
+    given arrays, None for one that is absent. keeps: whether the second array given are weights that may be laid out.
     """
 
-    run_at: Callable[..., bool | None]
+    launches: Any
     order: tuple[int | None, ...]
-    odd: int
-    kept: Callable[[TBlob], Keeper | None] | None = None
+    keeps: bool = False
 
     def __call__(self, given: Sequence[int], to: int, keeper: Keeper | None = None) -> bool:
         """Compute it, and return whether that was done. keeper: how weights are kept."""
         places = (to, *given)
-        if any([place & self.odd for place in places]):
-            return False
         words = [0 if n is None else places[n] for n in self.order]
-        return (self.run_at(words) if keeper is None else self.run_at(words, keeper)) is not False
+        return self.launches.run_at(words, keeper) is not False
 
 
 def shared(code: Code, calls: Sequence[Sequence[Word]], threads: int) -> Launch:

@@ -132,7 +132,7 @@ class Ready:
         assert made is not None
         owner = Storage(run.facts.device, meta.nbytes)
         address, blobs = owner.lend(), [run.blob(one) for one in operands]
-        keeper = made.kept(blobs[1]) if made.kept is not None and run.lasts(operands[1]) else None
+        keeper = made.launches.kept(blobs[1]) if made.keeps and run.lasts(operands[1]) else None
         if not made([blob.address for blob in blobs], address, keeper):
             return False
         blob = run.found[number] = TBlob(owner, meta.dtype, meta.layout, run.facts.device)

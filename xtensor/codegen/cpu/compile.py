@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -192,10 +193,20 @@ def handmade(text: str) -> Code:
     """Return the machine code of a text with a function `kernel`; it is not among the kernels that are counted."""
     machine = host()
     slow = machine is not None and machine.streams and machine.vector_bytes < 64
-    own = branched(text) if slow else text
+    own = anywhere(branched(text) if slow else text)
     code = Code(lambda: own)
     aside(partial(_compile_well, code, Counts()), _save_all)
     return code
+
+
+# Loads and stores of numbers whose alignment is left out, or said to be that of a number.
+_LEFT_OUT = re.compile(r"(?m)(\b(?:load (?:float|double)|store (?:float|double) %[\w.]+), ptr %[\w.]+)$")
+_OF_A_NUMBER = re.compile(r"(?m)^((?!.*\batomic\b).*\b(?:load|store)\b.*\balign )[48]\b")
+
+
+def anywhere(text: str) -> str:
+    """Return a text with numbers at any addresses: arrays of other libraries may begin anywhere."""
+    return _OF_A_NUMBER.sub(r"\g<1>1", _LEFT_OUT.sub(r"\1, align 1", text))
 
 
 def kept_for_ever(code: Code) -> tuple[Any, ...]:

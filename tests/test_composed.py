@@ -28,6 +28,10 @@ FORMS: dict[str, Callable[..., Any]] = {
     "mse_loss": lambda x: xt.nn.mse_loss(x, x[::-1]),
     "cross_entropy": lambda x: xt.nn.cross_entropy(x, xt.arange(x.shape[0]) % x.shape[1]),
     "expit": xt.special.expit,
+    "conv": lambda x: xt.nn.conv(x[None, None], x[None, None, :3, :2], padding=1),
+    "conv_transpose": lambda x: xt.nn.conv_transpose(x[None], x[:, None, :4], stride=2),
+    "max_pool": lambda x: xt.nn.max_pool(x[None, None], 2),
+    "avg_pool": lambda x: xt.nn.avg_pool(x[None], 3, stride=2),
 }
 
 
@@ -197,6 +201,11 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "softplus": lambda x, w, b: xt.nn.softplus(x * w + b, beta=2.0, threshold=3.0),
     "glu": lambda x, w, b: xt.nn.glu(x * w + b, axis=0),
     "grid_sample": lambda x, w, b: xt.nn.grid_sample(x[None, None], xt.tanh(xt.reshape(w * b, (1, 2, 3, 2)))),
+    "conv": lambda x, w, b: xt.nn.conv(x[:50, None], xt.reshape(w, (2, 1, 6)), b[:2]),
+    "conv, broadcast": lambda x, w, b: xt.sum(
+        xt.nn.conv(x[:50, None], xt.reshape(w, (2, 1, 6)), b[:2], padding=1), axis=2
+    ),
+    "pools": lambda x, w, b: xt.nn.max_pool(x[:50, None], 2) + xt.nn.avg_pool((w * b)[None, None], 2),
 }
 
 

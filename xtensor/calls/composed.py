@@ -58,11 +58,11 @@ class Form(NamedTuple):
 class CapturedCalls:
     """The calls of a composition that run as captured functions.
 
-    most: bytes of the largest operand of such a call, COMPOSED_AT_ONCE where a gradient is recorded.
+    most: bytes of the largest operand of such a call; recorded: of one where a gradient is recorded.
     """
 
-    def __init__(self, function: Callable[..., Tensor], most: int) -> None:
-        self._function, self._most = function, most
+    def __init__(self, function: Callable[..., Tensor], most: int, recorded: int = COMPOSED_AT_ONCE) -> None:
+        self._function, self._most, self._recorded = function, most, recorded
         self._kinds: dict[Any, int | Form | None] = {}
         self._forms: dict[Any, Form] = {}
 
@@ -104,7 +104,7 @@ class CapturedCalls:
         another argument is no constant. Operands that are kept for the way back need not be computed yet.
         """
         kind: list[Any] = [*kwargs]
-        most = COMPOSED_AT_ONCE if is_recorded else self._most
+        most = self._recorded if is_recorded else self._most
         for x in (*args, *kwargs.values()) if kwargs else args:
             if type(x) is Tensor:
                 fits = x.device is CPU_DEVICE and x.nbytes <= most
@@ -193,21 +193,28 @@ def _shown(x: Tensor) -> Tensor:
     return valued(tensor) if is_value(x) else tensor
 
 
-def composed(function: F, /) -> F:
-    """Have calls of a composition on arrays of up to COMPOSED_AT_ONCE bytes run as captured functions after some calls
-    of a kind, also where a gradient is recorded.
+def composed_up_to(most: int) -> Callable[[F], F]:
+    """Have calls of a function on arrays of up to so many bytes run as captured functions after some calls of a kind,
+    also where a gradient is recorded.
 
-    function: returns one tensor; what it computes depends on its constants and on the tensors alone.
+    The function returns one tensor; what it computes depends on its constants and on the tensors alone.
     """
-    plain: Callable[..., Tensor] = function
-    captured = CapturedCalls(plain, COMPOSED_AT_ONCE)
 
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Tensor:
-        found = captured.call(args, kwargs)
-        return plain(*args, **kwargs) if found is None else found
+    def decorate(function: F) -> F:
+        plain: Callable[..., Tensor] = function
+        captured = CapturedCalls(plain, most, most)
 
-    return cast(F, call)
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            found = captured.call(args, kwargs)
+            return plain(*args, **kwargs) if found is None else found
+
+        return cast(F, call)
+
+    return decorate
+
+
+composed = composed_up_to(COMPOSED_AT_ONCE)
 
 
 def _asks_for_nothing(limits: Settings) -> bool:

@@ -15,6 +15,9 @@ from ..base.caches import make_room
 from ..base.dtypes import NUMERIC, DType
 from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Pairs, Shape
+from ..calls.composed import composed_up_to
+from ..graph.node import Node, View
+from ..plan.costs import SMALL_LAYER
 from ..standard.padded import unpadded
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
@@ -52,6 +55,7 @@ PLANS, OPTIONAL = 1024, (Tensor, type(None))
 _plans: dict[Any, Any] = {}
 
 
+@composed_up_to(SMALL_LAYER)
 def conv(
     x: Tensor,
     w: Tensor,
@@ -150,6 +154,7 @@ def _arguments(
     return x, w, bias, plan
 
 
+@composed_up_to(SMALL_LAYER)
 def conv_transpose(
     x: Tensor,
     w: Tensor,
@@ -368,6 +373,16 @@ def _weights_of(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     return _weights(x, results, plan)
 
 
+def _packed(g: Tensor) -> Tensor:
+    """Return a cotangent of which elements are repeated, as that of a sum, in memory of its own: code for tiles and
+    strips reads no others.
+    """
+    value: Any = g._data
+    is_pending = type(value) is Node and value.blob is None and type(value.op) is not View
+    packed: Tensor = g if is_pending or 0 not in g.strides else xt.asarray(g, copy=True)
+    return packed
+
+
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
     """Return the sum over all axes but the channels, added up in the next wider dtype, as sums of columns are long."""
     channel = g.ndim - 1 if last else 1
@@ -377,8 +392,8 @@ def _sum_beside(g: Tensor, last: bool) -> Tensor:
 
 
 @differentiable(
-    x=lambda g, w, plan: _inputs_of(g, w, plan),
-    w=lambda g, x, plan: _weights_of(conjugate(x), g, plan),
+    x=lambda g, w, plan: _inputs_of(_packed(g), w, plan),
+    w=lambda g, x, plan: _weights_of(conjugate(x), _packed(g), plan),
     bias=lambda g, plan: _sum_beside(g, plan.y_last),
 )
 def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:

@@ -15,8 +15,10 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, REAL, DType
 from ..base.errors import expected
 from ..base.layout import Pairs, Shape, as_shape
+from ..calls.composed import composed_up_to
 from ..calls.library import on
 from ..devices import device_of, library_of
+from ..plan.costs import SMALL_LAYER
 from ..run.launches import Begun
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
@@ -79,6 +81,7 @@ class Plan(NamedTuple):
     last: bool
 
 
+@composed_up_to(SMALL_LAYER)
 def max_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -140,6 +143,7 @@ def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout:
     return _placed(x, indices, inner, last)
 
 
+@composed_up_to(SMALL_LAYER)
 def avg_pool(
     x: Tensor,
     kernel: int | Sequence[int],

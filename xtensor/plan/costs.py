@@ -286,6 +286,10 @@ PREPARED_AFTER = 64
 # after it in the same kernels saves more than the planning of its steps costs, some 100 us.
 COMPOSED_AT_ONCE = 2 << 20
 
+# Bytes of operands up to which a convolution or a pool does so: code for larger ones goes on with steps that follow,
+# or keeps its weights laid out.
+SMALL_LAYER = 1 << 16
+
 # The extra cost of a convolution and its kin outside of a schedule, in which nothing is checked and chosen. (Two of 2 x
 # 12 x 10 x 11 by 3 x 3 with the steps between them: 137 us, 92 in a schedule.)
 PREPARED = 2e-5

@@ -115,14 +115,18 @@ class Ready:
     result; it returns whether it did. A function's method `ready` provides it, as of convolutions (nn/algorithms.py).
     """
 
-    __slots__ = ("made",)
+    __slots__ = ("is_asked", "made")
 
     def __init__(self) -> None:
         self.made: Begun | None = None
+        self.is_asked = False
 
     def ask(self, function: Any, natives: Sequence[Native], result: Any, meta: Meta) -> None:
-        """Ask a function that has computed a result, for arrays that lie like these. meta: how the result is to lie."""
-        if self.made is None and hasattr(function, "ready") and meta.layout.is_dense(meta.dtype.itemsize):
+        """Ask a function that has computed a result, once, for arrays that lie like these. meta: how the result is to
+        lie.
+        """
+        is_asked, self.is_asked = self.is_asked, True
+        if not is_asked and hasattr(function, "ready") and meta.layout.is_dense(meta.dtype.itemsize):
             alike = result.strides == meta.layout.strides and not meta.layout.offset
             self.made = function.ready(natives, result) if alike else None
 

@@ -51,6 +51,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "ediff1d": (np.ediff1d, (V,)),
     "einsum": (lambda x, y: np.einsum("ij,jk->k", x, y), (A, B)),
     "exp2": (np.exp2, (V,)),
+    "exp2 of complex numbers": (lambda x, y: np.real(np.exp2(x + 1j * y)), (V, W)),
     "extract": (lambda x: np.extract([True, False, True, True, False, True], x), (V,)),
     "float_power": (np.float_power, (V, W)),
     "fmax": (np.fmax, (V, (1, 6))),

@@ -347,7 +347,7 @@ def _cbrt(x: Tensor) -> Tensor:
     return on(x, "cbrt", lambda xp, a: xp.cbrt(a))
 
 
-@differentiable(x=lambda g, y: g * y * log(2))
+@differentiable(x=lambda g, y: g * conjugate(y) * log(2))
 def _exp2(x: Tensor) -> Tensor:
     return on(x, "exp2", lambda xp, a: xp.exp2(a))
 

@@ -130,13 +130,15 @@ def test_erf_at_the_ends(engine: str) -> None:
     assert np.signbit(got[1]) and not np.signbit(got[0])
 
 
-def test_erf_of_other_dtypes() -> None:
-    """Integers and booleans are converted as NumPy converts; a scalar is a 0-d array."""
-    for values in ([0, 1, -2], [True, False]):
+@every_engine
+@pytest.mark.parametrize("values", [[0, 1, -2, -(2**63)], [True, False], np.int8([-128, 1, 127]), np.uint16([0, 2])])
+def test_erf_of_other_dtypes(engine: str, values: Any) -> None:
+    """Integers, also the least, and booleans are converted as NumPy converts; a scalar is a 0-d array."""
+    with xt.options(engine=engine, lazy="never" if engine == "direct" else "always"):
         got = nn.erf(xt.asarray(values))
         assert got.dtype == xt.float64
         np.testing.assert_allclose(got.numpy(), [math.erf(v) for v in values], rtol=1e-15)
-    assert nn.erf(0.5).shape == ()
+        assert nn.erf(0.5).shape == ()
 
 
 def test_sigmoid_and_softplus_keep_relative_accuracy() -> None:

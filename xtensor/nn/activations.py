@@ -61,7 +61,7 @@ def series(x: Any, coefficients: tuple[float, ...]) -> Any:
 
 def _erf(x: Element) -> Element:
     """The same two polynomials as generated code has (codegen/cpu/math.py), in plain arithmetic: within 2 ulp."""
-    a, (first, more, *others) = absolute(x), ERF_FAR[F64]
+    a, (first, more, *others) = absolute(1.0 * x), ERF_FAR[F64]  # of floats: the least integer has no absolute value
     far = 1.0 - e_exp(series(minimum(a, 5.94) - 2.0, (first + more, *others)))
     near = a + a * series(a * a, ERF_NEAR[F64])
     return primitive("copysign", where(a < 1.0, near, far), x)

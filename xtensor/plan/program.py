@@ -232,7 +232,7 @@ def loop_of(op: Operation, kinds: tuple[Any, ...], dtype: DType) -> tuple[DType,
         return kinds
     ufunc = getattr(np, "rint" if op.name == "round" else op.name, None)
     if not isinstance(ufunc, np.ufunc):
-        common = promote(*kinds)
+        common = promote(*kinds, dtype)  # as NumPy's: integers become floats before a floating function
         return (common,) * len(kinds)
     found = [np.dtype(bool) if kind is bool else kind for kind in kinds]
     return tuple(ufunc.resolve_dtypes((*found, None))[: len(kinds)])

@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from math import inf, nan
+from math import e, inf, nan
 from typing import Any
 
 import numpy as np
 import pytest
 
 import xtensor as xt
+import xtensor.numpy as xnp
 from tests.samples import normal
 
 
@@ -90,6 +91,10 @@ ONE: dict[str, Case] = {
     "logaddexp at -inf": (lambda x: xt.logaddexp(x, -inf), [-inf, 0.0, inf], [0.5, 1.0, 1.0]),
     "logaddexp at inf": (lambda x: xt.logaddexp(x, inf), [-inf, 0.0, inf], [0.0, 0.0, 0.5]),
     "logaddexp of one": (lambda x: xt.logaddexp(x, x), [-inf, 0.0, inf], [1.0, 1.0, 1.0]),
+    "logaddexp of large ones": (lambda x: xt.logaddexp(x, x + 1.0), [-(2.0**40), 2.0**40], [1.0, 1.0]),
+    "logaddexp beside a large one": (lambda x: xt.logaddexp(x, 2.0**40), [2.0**40 - 1.0], [1 / (1 + e)]),
+    "logaddexp2 at inf": (lambda x: xnp.logaddexp2(x, inf), [-inf, 0.0, inf], [0.0, 0.0, 0.5]),
+    "logaddexp2 of inf": (lambda x: xnp.logaddexp2(x, 2.0**50), [inf, 2.0**50, 2.0**50 - 1.0], [1.0, 0.5, 1 / 3]),
     "remainder at the jump": (lambda x: x % 2.0, [4.0, 3.0], [1.0, 1.0]),
     "remainder by the divisor": (lambda y: 7.0 % y, [2.0, -2.0], [-3.0, 4.0]),
     "copysign at zero": (lambda x: xt.copysign(x, -1.0), [0.0, 2.0, -2.0], [0.0, -1.0, 1.0]),
@@ -123,6 +128,7 @@ SECOND: dict[str, Case] = {
     "atan2 at the origin": (lambda x: xt.atan2(x, 2 * x), 0.0, 0.0),
     "std of constants": (xt.std, [3.0, 3.0], [0.0, 0.0]),
     "abs": (xt.abs, [0.0, 2.0], [0.0, 0.0]),
+    "logaddexp": (lambda x: xt.logaddexp(x, 0.0), [0.0, -800.0, 800.0, -inf, inf], [0.25, 0.0, 0.0, 0.0, 0.0]),
 }
 
 

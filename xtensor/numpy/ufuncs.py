@@ -18,6 +18,7 @@ from ..base.options import thin_closed
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
+from ..standard.elementwise import share
 from ..standard.indexing import added
 from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
@@ -365,9 +366,9 @@ def _fmod(x1: Tensor, x2: Tensor) -> Tensor:
     return on((x1, x2), "fmod", lambda xp, a, b: xp.fmod(a, b))
 
 
-@differentiable(x1=lambda g, x1, y: g * _exp2(x1 - y), x2=lambda g, x2, y: g * _exp2(x2 - y), elementwise=True)
-def _logaddexp2(x1: Tensor, x2: Tensor) -> Tensor:
-    return on((x1, x2), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
+@differentiable(a=lambda g, a, b: g * share(a, b, log(2)), b=lambda g, a, b: g * share(b, a, log(2)), elementwise=True)
+def _logaddexp2(a: Tensor, b: Tensor) -> Tensor:
+    return on((a, b), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
 
 
 def _ready(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:

@@ -144,11 +144,14 @@ def _square_sum(x1: Any, x2: Any, dtype: DType) -> Any:
     return x1 * x1 + x2 * x2
 
 
-def _share(x: Tensor, other: Operand, y: Tensor) -> Tensor:
-    """The share of exp(x) in exp(x) + exp(other), half where both are the same infinity."""
-    infinite = isinf(x)
-    share = exp(xt.where(logical_and(infinite, x == y), 0.0, x - y))
-    return xt.where(logical_and(infinite, x == other), 0.5, share)
+def share(x: Tensor, other: Operand, rate: float = 1.0) -> Tensor:
+    """The share of exp(rate x) in exp(rate x) + exp(rate other), half where both are the same infinity.
+
+    It is computed from their difference: the logarithm of the sum has lost it where both are large.
+    """
+    by = xt.where(logical_and(isinf(x), x == other), 0.0, other - x)
+    less = exp(rate * xt.where(by > 0, -by, by))
+    return xt.where(by > 0, less, 1.0) / (less + 1.0)
 
 
 def _chosen(g: Tensor, x: Tensor, wins: Tensor, other: Operand) -> Tensor:
@@ -493,7 +496,7 @@ def log10(x: Operand, /) -> Tensor:
 @elementwise(
     REAL_FLOATING,
     element=lambda a, b: e_where(a == b, a + _LOG2, e_maximum(a, b) + e_log1p(e_exp(-absolute(a - b)))),
-    derivative=(lambda x1, x2, y: _share(x1, x2, y), lambda x1, x2, y: _share(x2, x1, y)),
+    derivative=(lambda x1, x2: share(x1, x2), lambda x1, x2: share(x2, x1)),
 )
 def logaddexp(x1: Operand, x2: Operand, /) -> Tensor:
     """Return log(exp(x1) + exp(x2)) for each pair, without intermediate overflow."""

@@ -391,6 +391,8 @@ def test_a_written_array_is_known_to_gradients() -> None:
         (lambda x: np.max(x, where=x > 1), ValueError, "initial"),
         (lambda x: np.concatenate([]), ValueError, "need at least one array"),
         (lambda x: np.split(x, 2), ValueError, "equal division"),
+        (lambda x: np.rot90(x[None], axes=(0,)), ValueError, r"rot90: axes must name two different axes, got \(0,\)"),
+        (lambda x: np.rot90(x[None], axes=[1, -1]), ValueError, "rot90: axes must name two different axes"),
         (lambda x: np.sum(x, axis=3), IndexError, "axis"),
         (lambda x: np.add(x), TypeError, "add"),
         (lambda x: np.exp(x, dtype=int), TypeError, "exp"),

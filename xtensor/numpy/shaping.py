@@ -181,14 +181,14 @@ def flipud(m: Any) -> Tensor:
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Tensor:
     x = as_array(m, "rot90")
-    first, second = (as_axis(one, x.ndim, "rot90") for one in axes)
-    if first == second:
-        raise ValueError("Axes must be different.")
+    named = [as_axis(one, x.ndim, "rot90", "axes") for one in axes]
+    if len(named) != 2 or named[0] == named[1]:
+        raise ValueError(expected("rot90", "axes", "name two different axes", tuple(axes)))
     if k % 4 == 2:
-        return flip(x, (first, second))
+        return flip(x, tuple(named))
     if k % 4 == 0:
         return x[...]
-    return swapaxes(flip(x, second), first, second) if k % 4 == 1 else flip(swapaxes(x, first, second), second)
+    return swapaxes(flip(x, named[1]), *named) if k % 4 == 1 else flip(swapaxes(x, *named), named[1])
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:

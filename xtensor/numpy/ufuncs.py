@@ -300,11 +300,8 @@ def _floating(name: str, x: Any) -> Tensor:
     x = as_array(x, name)
     if x.dtype.kind == "f":
         return x
-    return xt.astype(x, _first_dtype(getattr(numpy, name), x.dtype), copy=False)
-
-
-def _first_dtype(native: Any, dtype: Any) -> Any:
-    return native.resolve_dtypes((dtype, *(None,) * native.nout))[0]
+    native = getattr(numpy, name)
+    return xt.astype(x, native.resolve_dtypes((x.dtype, *(None,) * native.nout))[0], copy=False)
 
 
 def _times(name: str, factor: float) -> Callable[[Any], Tensor]:

@@ -372,3 +372,22 @@ def test_memory_grows_as_the_operands_do() -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 32 * 8192 * 32 * 4
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_scores_of_halves_are_float32(masked: bool) -> None:
+    """Their results are those of float32 operands, rounded once; so are gradients, within a rounding or two."""
+    rng = np.random.default_rng(5)
+    halves = [rng.uniform(-9, 9, (4, 4, 6, 8)).astype("float16") for _ in range(3)]
+    mask = rng.uniform(-2, 2, (6, 6)).astype("float16") if masked else None
+
+    def attended(dtype: str) -> Any:
+        own = None if mask is None else xt.asarray(mask.astype(dtype))
+        operands = [xt.asarray(x.astype(dtype)) for x in halves]
+        y, back = xt.vjp(lambda *qkv: attend(*qkv, own, is_causal=True), *operands)
+        return y, *back(xt.ones_like(y))
+
+    for found, right in zip(attended("float16"), attended("float32"), strict=True):
+        assert found.dtype == xt.float16
+        scale = np.abs(right.numpy()).max()
+        np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-3, atol=2e-3 * scale)

@@ -434,6 +434,8 @@ def resolve_shape(shape: Any, size: int, function: str) -> Shape:
     given = tuple(shape) if hasattr(shape, "__iter__") else (shape,)
     if -1 in given:
         place = given.index(-1)
+        if given.count(-1) > 1:
+            raise ValueError(expected(function, "shape", "not be negative, but for one -1", given))
         rest = as_shape(given[:place] + given[place + 1 :], function)
         known = prod(rest)
         if known == 0 or size % known:

@@ -307,7 +307,7 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     known = call_known(op, operands) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
-    if not op.slow and not thin_closed[0]:
+    if not op.slow and not thin_closed[0] and Tensor in map(type, operands):
         native = _quickly(op, operands, op.launched if others_write(operands) else op.below[0], CPU.compute)
         if native is not None:
             return wrap(native, CPU_DEVICE)

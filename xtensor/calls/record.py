@@ -129,12 +129,10 @@ def native_up_to(x: Tensor, most: int) -> Native | None:
     if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made for a blob
         return None
     blob = data if type(data) is TBlob else data.blob
-    if blob is None:
+    if blob is None or blob.device is not CPU_DEVICE:
         return None
     native = x.thin() if x._step is None else None
-    if native is None:
-        native = blob.native()
-    return native if type(native) is np.ndarray else None
+    return blob.native() if native is None else native
 
 
 def is_node(x: Tensor) -> bool:

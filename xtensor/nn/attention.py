@@ -14,6 +14,7 @@ import numpy as np
 
 from ..autograd.rules import sum_to, xt
 from ..autograd.tape import differentiable, is_recording, steps_of
+from ..base.dtypes import promote
 from ..base.errors import expected
 from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
@@ -69,6 +70,9 @@ def scaled_dot_product_attention(
     name = "scaled_dot_product_attention"
     query, key, value = (floating(x, name, n) for x, n in ((query, "query"), (key, "key"), (value, "value")))
     shape = _checked_shape(query, key, value)
+    dtype = promote(query.dtype, key.dtype, value.dtype)
+    if dtype == np.float16 and query.device == "cpu":  # scores that were rounded to it would spoil the weights
+        query, key, value = (xt.astype(x, xt.float32) for x in (query, key, value))
     scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else within(scale, name, "scale", -inf, inf)
     mask = None if mask is None else _checked_mask(mask, query, shape)
     looks = Looks(float(scale), bool(is_causal))
@@ -76,10 +80,10 @@ def scaled_dot_product_attention(
         if generator is None:
             raise TypeError(expected(name, "generator", "be given where dropout_p is not 0", None))
         weights = dropout(_weights(_scores(query, key, mask, looks)), dropout_p, generator=generator)
-        return xt.matmul(weights, value)
+        return xt.astype(xt.matmul(weights, value), dtype, copy=False)
     if _is_tiled(query, key, value, mask, shape):
-        return _tiled((query, key, value), mask, looks)[0]
-    return xt.matmul(_weights(_scores(query, key, mask, looks)), value)
+        return xt.astype(_tiled((query, key, value), mask, looks)[0], dtype, copy=False)
+    return xt.astype(xt.matmul(_weights(_scores(query, key, mask, looks)), value), dtype, copy=False)
 
 
 class Looks(NamedTuple):

@@ -32,7 +32,8 @@ def pad(
 
     width: how many before and after: a number, one per axis, or a pair per axis. axes: the axes that the widths are
     for; None: the last ones if there are several widths, all for a single number. mode: "zeros" adds `value`; "reflect"
-    mirrors x without repeating its edge, "replicate" repeats the edge, "circular" continues at the other end.
+    mirrors x without repeating its edge, "replicate" repeats the edge, "circular" continues at the other end of the
+    whole of x, also where elements are taken away at one end.
 
     Raises ValueError for an invalid mode or width: "reflect" takes at most length - 1, "circular" at most length,
     "replicate" needs an element, and no length may become negative.

@@ -123,8 +123,7 @@ class Relaunch(NamedTuple):
     launcher: of the machine code. spans: how far operands, other inputs of the program, and results reach before and
     behind their addresses, empty where results share memory with nothing; results: how many of these arrays are
     results; target: which of them sums are added up in. slots: for each group's slots, which array they are of, and how
-    far behind its address. odd: of each array the bits of its address that are 0 where it is aligned. kept: returns
-    where the laid-out second operand is kept.
+    far behind its address. kept: returns where the laid-out second operand is kept.
     """
 
     launcher: Launcher
@@ -133,15 +132,13 @@ class Relaunch(NamedTuple):
     results: int
     target: int
     slots: Sequence[Sequence[tuple[int, int]]]
-    odd: Sequence[int]
     kept: Callable[[Any], Any]
 
     def __call__(self, places: Sequence[int], words: Sequence[int], keeper: Any = None) -> bool:
         """Do it for arrays at these addresses, with the words of scalars; return whether that was done. keeper: how the
         second operand is kept.
         """
-        is_odd = any([place & bits for place, bits in zip(places, self.odd, strict=True)])
-        if is_odd or (self.spans and self._shares(places)):
+        if self.spans and self._shares(places):
             return False
         told = (*places, 0)  # the sums have no address
         slots = array("q", [word for group in self.slots for word in (*[told[n] + far for n, far in group], *words)])
@@ -198,8 +195,7 @@ class Joint(NamedTuple):
         which = [len(arrays) if one is None else next(numbers) for one in ending.arrays]
         groups = [[(n, int(word) - [*begins, 0][n]) for n, word in zip(which, row, strict=False)] for row in slots]
         spans = [(low - address(one), high - address(one)) for one in arrays for low, high in [byte_bounds(one)]]
-        odd = [one.itemsize - 1 for one in arrays]
-        return Relaunch(launcher, first, [] if apart else spans, len(results), self.place - inputs, groups, odd, kept)
+        return Relaunch(launcher, first, [] if apart else spans, len(results), self.place - inputs, groups, kept)
 
     def words(self, scalars: Sequence[Any]) -> list[int]:
         """Return the words of scalars."""

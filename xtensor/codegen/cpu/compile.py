@@ -201,7 +201,7 @@ def handmade(text: str) -> Code:
 
 # Loads and stores of numbers whose alignment is left out, or said to be that of a number.
 _LEFT_OUT = re.compile(r"(?m)(\b(?:load (?:float|double)|store (?:float|double) %[\w.]+), ptr %[\w.]+)$")
-_OF_A_NUMBER = re.compile(r"(?m)^((?!.*\batomic\b).*\b(?:load|store)\b.*\balign )[48]\b")
+_OF_A_NUMBER = re.compile(r"(?m)^((?!.*\batomic\b).*\b(?:load|store)\b.*\balign )[248]\b")
 
 
 def anywhere(text: str) -> str:

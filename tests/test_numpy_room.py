@@ -667,6 +667,17 @@ def test_ends_of_what_is_interpolated_have_gradients() -> None:
     assert np.interp(x, places, values, right=1j).tolist() == [1.0, 1.5, 1j]
 
 
+def test_slopes_at_the_places_of_an_interpolation() -> None:
+    """They are those of the segment above, at the last place of the one below: one of the two, as in JAX."""
+    places, values = xt.asarray([0.0, 1.0, 3.0]), xt.asarray([1.0, 3.0, 4.0])
+    x = xt.asarray([0.0, 1.0, 3.0, 2.0, -1.0, 9.0])
+    assert xt.grad(lambda x: np.sum(np.interp(x, places, values)))(x).tolist() == [2.0, 0.5, 0.5, 0.5, 0.0, 0.0]
+    assert xt.grad(lambda p: np.interp(1.0, p, values))(places).tolist() == [0.0, -0.5, 0.0]
+    with xt.options(lazy="always"):  # and the values are exact there
+        third = xt.asarray([0.1, 0.3, 0.7], requires_grad=True)
+        assert np.interp([0.1, 0.3, 0.7], third, third).tolist() == [0.1, 0.3, 0.7]
+
+
 INTEGERS: dict[str, Callable[[Any], Any]] = {
     "a position": lambda np: np.argmax(np.array([1, 3, 2])),
     "an element": lambda np: np.array([4, 1])[1],

@@ -16,7 +16,7 @@ from ..calls.library import on
 from ..storage.storage import refuse_capture, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, created, valued
 from ..tensor.operands import common_device
-from .common import as_array, as_arrays, give, has_gradient, numbers
+from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .folding import average, mean
 from .selecting import searchsorted
@@ -485,11 +485,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         below = xt.clip(searchsorted(places, x.detach(), "right") - 1, 0, places.size - 2)
         start, height = xt.take(places, below, axis=0), xt.take(values, below, axis=0)
         slope = xt.take(xt.diff(values) / xt.diff(places), below, axis=0)
-        result = slope * (x - start) + height
-        result = xt.where(x == start, height, result)
+        line = slope * (x - start) + height
+        # the values are exact at the places, where the slope is that of the segment above
+        exact = xt.where(x == places[-1], values[-1], xt.where(x == start, height, line)).detach()
+        result = with_slope(exact, line)
     result = xt.where(x < places[0], values[0] if left is None else left, result)
-    result = xt.where(x > places[-1], values[-1] if right is None else right, result)
-    return valued(xt.where(x == places[-1], values[-1], result))
+    return valued(xt.where(x > places[-1], values[-1] if right is None else right, result))
 
 
 def _within(x: Tensor, places: Tensor, values: Tensor, period: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -112,6 +112,24 @@ def test_gradients_of_compositions(name: str) -> None:
     xt.autograd.check_grads(function, [xt.asarray(generator.uniform(0.5, 1.5, shape)) for shape in shapes], order=1)
 
 
+THERE = [True, True, False]
+DEVIATIONS: dict[str, Callable[[Any], Any]] = {
+    "std": np.std,
+    "std of complex numbers": lambda x: np.std(x + 1j),
+    "std where": lambda x: np.std(x, where=THERE),
+    "std about a mean": lambda x: np.std(x, mean=[2.0]),
+    "nanstd": np.nanstd,
+    "nanstd beside a NaN": lambda x: np.nanstd(np.where(THERE, x, np.nan)),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_equal_elements_have_a_deviation_without_slope(name: str) -> None:
+    x = xt.asarray([2.0, 2.0, 2.0])
+    assert xt.grad(DEVIATIONS[name])(x).tolist() == [0.0, 0.0, 0.0]
+    assert float(xt.jvp(DEVIATIONS[name], (x,), (x,))[1]) == 0.0
+
+
 # ---- the door
 
 

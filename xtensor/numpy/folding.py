@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy
 
 from ..autograd.rules import xt
+from ..autograd.tape import differentiable
 from ..base.dtypes import real_of
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
@@ -158,10 +159,16 @@ def std(
     correction = one_correction("std", ddof, correction)
     if _is_of_kind(dtype, "biu"):
         return _by_library("std", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
-    x = as_array(a, "std")
+    x = _computed_as(as_array(a, "std"), dtype)
     if where is True and mean is None and x.dtype.kind != "c":
-        return give("std", xt.std(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims)), out)
-    return give("std", xt.sqrt(_variance(x, axis, dtype, correction, keepdims, where, mean)), out)
+        return give("std", xt.std(x, axis=axis, correction=correction, keepdims=bool(keepdims)), out)
+    return give("std", _deviation(_variance(x, axis, dtype, correction, keepdims, where, mean)), out)
+
+
+@differentiable(variance=lambda g, y: xt.where(y == 0, 0, g / xt.where(y == 0, 1, 2 * y)))
+def _deviation(variance: Tensor) -> Tensor:
+    """Return the root of a variance; its slope is 0 where all elements are equal, as that of `xt.std`."""
+    return xt.sqrt(variance)
 
 
 def _spread(correction: float, mean: Any) -> dict[str, Any]:
@@ -169,14 +176,10 @@ def _spread(correction: float, mean: Any) -> dict[str, Any]:
     return {"ddof": correction} | ({} if mean is None else {"mean": mean})
 
 
-def _as_asked(x: Tensor, dtype: Any) -> Tensor:
-    return x if dtype is None else xt.astype(x, numpy.dtype(dtype))
-
-
 def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, where: Any, centre: Any) -> Tensor:
     x = as_array(a, "var")
     if where is True and centre is None and x.dtype.kind != "c":
-        return xt.var(_as_asked(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
+        return xt.var(_computed_as(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
     x = _computed_as(x, dtype)
     if centre is None:
         centre = mean(x, axis, keepdims=True, where=where)
@@ -382,4 +385,4 @@ def nanstd(
     correction: float | None = None,
 ) -> Tensor:
     variance = nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction)
-    return give("nanstd", xt.sqrt(variance), out)
+    return give("nanstd", _deviation(variance), out)

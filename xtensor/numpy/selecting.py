@@ -415,8 +415,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
 
 def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Tensor:
     first, second = unique(ar1), unique(ar2)
-    alone = concatenate([first[isin(first, second, invert=True)], second[isin(second, first, invert=True)]])
-    return xt.sort(alone)
+    return xt.sort(concatenate([first[isin(first, second, invert=True)], second[isin(second, first, invert=True)]]))
 
 
 # ---- questions about elements

@@ -472,8 +472,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     is_plain = {type(None), int, float}.issuperset(map(type, (left, right, period)))
     if is_plain and not has_gradient(x, xp, fp) and common_device("interp", (x, xp, fp)) is CPU_DEVICE:
         return valued(through("interp", None, (x, xp, fp, left, right, period), {}))  # it searches fast if x is sorted
-    places, values = xt.astype(xp, xt.float64), numbers(fp, "interp")
-    values = xt.astype(values, xt.result_type(values, xt.float64))
+    places, values = xt.astype(xp, xt.float64), xt.astype(fp, xt.result_type(fp, xt.float64))
     x = xt.astype(x, xt.float64)
     if period is not None:
         x, places, values = _within(x, places, values, abs(period))

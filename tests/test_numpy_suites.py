@@ -30,6 +30,13 @@ def written(np: Any, key: Any, value: Any) -> Any:
     return x
 
 
+def written_beside(x: Any, other: Any) -> Any:
+    """Return an array after a write into it, if that left another one as it was."""
+    before = other.tolist()
+    x[0, 0] = 9
+    return x if other.tolist() == before else None
+
+
 def clipped(np: Any, m: Any) -> Any:
     """Return integers of which some were clipped in place."""
     x = (m.ravel()[:12] * 10).astype("i8")
@@ -82,6 +89,8 @@ CALLS: dict[str, Call] = {
     "dot by name": lambda np, m, v: v.dot(b=v),
     "Fortran order": lambda np, m, v: np.add(m, 1, order="F").flags.f_contiguous,
     "Fortran order in a pickle": lambda np, m, v: pickle.loads(pickle.dumps(np.asfortranarray(m))).flags.f_contiguous,
+    "block of one": lambda np, m, v: [written_beside(np.block(m), m), m],
+    "block of a list of one": lambda np, m, v: [written_beside(np.block([m]), m), m],
     "vectorize, name": lambda np, m, v: np.vectorize(abs).__name__ == "abs",
     "vectorize a number": lambda np, m, v: np.vectorize(3),
     "dtype bool": lambda np, m, v: np.add(m, m, dtype=bool),

@@ -340,7 +340,7 @@ def column_stack(tup: Any) -> Tensor:
 def block(arrays: Any) -> Tensor:
     depth = _depth(arrays)
     most = max([depth, *[as_array(x).ndim for x in _leaves(arrays)]])
-    return _blocks(arrays, most, depth)
+    return _blocks(arrays if depth else as_array(arrays).copy(), most, depth)
 
 
 def _depth(arrays: Any) -> int:

@@ -642,6 +642,14 @@ ODD: dict[str, Callable[[Any], Any]] = {
     "choose by floats": lambda m: m.choose(m.zeros(3), [7]),
     "choose by booleans": lambda m: m.choose(m.asarray([True, False]), [1, 2]),
     "take": lambda m: m.take(m.zeros((2, 3)), [0], axis=2),
+    **{f"take by {w}": lambda m, w=w: m.take(m.asarray([1, 2]), 1, mode=w) for w in ("bad", "raise", "clip", None)},
+    "choose by a word": lambda m: m.choose(m.asarray([0, 1]), [5, 6], mode="bad"),
+    "choose into integers": lambda m: m.choose(m.asarray([0, 1]), [5.5, 6], out=m.zeros(2, dtype=int)),
+    **{f"rollaxis to {n}": lambda m, n=n: m.rollaxis(m.zeros((1, 2, 3)), 1, n) for n in (-5, -4, -3, -1, 0, 3, 4)},
+    **{
+        f"{name} as integers": lambda m, name=name: getattr(m, name)(m.asarray([1.5, 2.5]), dtype=int)
+        for name in ("nanmean", "nanvar", "nanstd", "nansum", "mean", "var")
+    },
     "compress": lambda m: m.compress([True], m.zeros((2, 3)), axis=-3),
     "einsum": lambda m: m.einsum(),
     "array_split": lambda m: m.array_split(m.ones(5), 2.5),

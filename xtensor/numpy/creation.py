@@ -422,8 +422,7 @@ def _led(x: Tensor, ndmin: int, place: int) -> Tensor:
     if missing <= 0:
         return x
     start = place + (missing + 1 if place < 0 else 0)
-    axes = [a for a in range(ndmin) if not start <= a < start + x.ndim]
-    return xt.expand_dims(x, axis=tuple(axes))
+    return xt.expand_dims(x, axis=tuple([a for a in range(ndmin) if not start <= a < start + x.ndim]))
 
 
 r_, c_ = _Joiner(0, 1, -1), _Joiner(-1, 2, 0)

@@ -116,8 +116,7 @@ def mean(
 
 def _computed_as(x: Tensor, dtype: Any) -> Tensor:
     """Return an array in the dtype in which NumPy takes its mean."""
-    wanted = dtype or (x.dtype if x.dtype.kind in "fc" else xt.float64)
-    return xt.astype(x, numpy.dtype(wanted), copy=False)
+    return xt.astype(x, numpy.dtype(dtype or (x.dtype if x.dtype.kind in "fc" else xt.float64)), copy=False)
 
 
 def _count(x: Tensor, where: Any, axis: Any, keepdims: bool) -> Tensor:
@@ -260,11 +259,16 @@ def cumulative_prod(
 # ---- folds that skip NaNs
 
 
-def _without_nans(a: Any, value: float) -> tuple[Tensor, Any]:
-    """Return an array with a number in place of NaNs, and a mask of the others; True if the dtype has no NaNs."""
+def _without_nans(a: Any, value: float, dtype: Any = None) -> tuple[Tensor, Any]:
+    """Return an array with a number in place of NaNs, and a mask of the others; True if the dtype has no NaNs.
+
+    dtype: that of a mean or a deviation, which must be inexact then.
+    """
     x = as_array(a)
     if x.dtype.kind not in "fc":
         return x, True
+    if _is_of_kind(dtype, "biu"):
+        raise TypeError("If a is inexact, then dtype must be inexact")
     there = xt.logical_not(xt.isnan(x))
     return xt.where(there, x, xt.asarray(value, dtype=x.dtype, device=x.device)), there
 
@@ -347,7 +351,7 @@ def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: boo
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Tensor:
-    x, there = _without_nans(a, 0)
+    x, there = _without_nans(a, 0, dtype)
     axis = axis if there is True else lone_axis(x, axis)
     return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
 
@@ -364,7 +368,7 @@ def nanvar(
     mean: Any = None,
     correction: float | None = None,
 ) -> Tensor:
-    x, there = _without_nans(a, 0)
+    x, there = _without_nans(a, 0, dtype)
     where, ddof = _both(there, where), one_correction("nanvar", ddof, correction)
     axis = axis if there is True else lone_axis(x, axis)
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)

@@ -10,7 +10,7 @@ import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, stacked_operand, steps_of
-from ..base.errors import expected
+from ..base.errors import check_choice, expected
 from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
@@ -67,13 +67,17 @@ def argwhere(a: Any) -> Tensor:
     return xt.stack(nonzero(x), axis=1)
 
 
+def _in_range(function: str, places: Tensor, length: int, mode: Any) -> Tensor:
+    """Return places with those out of range moved as a mode says; "raise", or None, leaves them as they are."""
+    check_choice(function, "mode", mode, ("raise", "wrap", "clip", None))
+    if mode == "wrap":
+        return xt.remainder(places, length)
+    return xt.clip(places, 0, length - 1) if mode == "clip" else places
+
+
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Tensor:
     x, along = flattened(a, axis, "take")
-    places, length = as_array(indices, "take", x.device), x.shape[along]
-    if mode == "wrap":
-        places = xt.remainder(places, length)
-    elif mode == "clip":
-        places = xt.clip(places, 0, length - 1)
+    places = _in_range("take", as_array(indices, "take", x.device), x.shape[along], mode)
     return give("take", xt.take(x, places, axis=along), out)
 
 
@@ -96,11 +100,8 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
     which, options = as_array(a, "choose"), [as_array(one) for one in choices]
     if which.dtype.kind not in "biu":
         raise TypeError(expected("choose", "a", "hold integers", which.dtype))
-    if mode == "wrap":
-        which = xt.remainder(which, len(options))
-    elif mode == "clip":
-        which = xt.clip(which, 0, len(options) - 1)
-    elif bool(xt.any(xt.logical_or(which < 0, which >= len(options)))):
+    which = _in_range("choose", which, len(options), mode)
+    if mode in ("raise", None) and bool(xt.any(xt.logical_or(which < 0, which >= len(options)))):
         raise ValueError("invalid entry in choice array")
     result = options[0]
     for place, one in enumerate(options[1:], 1):
@@ -112,7 +113,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
         else [one if number else array for one, number, array in zip(choices, numbers, options, strict=True)]
     )
     dtype = xt.result_type(*beside)  # Python numbers take on the dtype of arrays
-    return give("choose", xt.astype(xt.broadcast_arrays(result, which)[0], dtype), out)
+    return give("choose", xt.astype(xt.broadcast_arrays(result, which)[0], dtype), out, casting="unsafe")
 
 
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:

@@ -109,7 +109,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Tensor:
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Tensor:
     x = as_array(a, "rollaxis")
-    axis, start = as_axis(axis, x.ndim, "rollaxis"), start + x.ndim if start < 0 else start
+    axis, start = as_axis(axis, x.ndim, "rollaxis"), as_axis(start - (start < 0), x.ndim + 1, "rollaxis")
     return moveaxis(x, axis, start - 1 if axis < start else start)
 
 
@@ -407,8 +407,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Tensor:
     if _is_plain(obj, x):
         return through("delete", None, (x, obj, along), {})
     obj = obj if isinstance(obj, (int, slice)) else as_array(obj).numpy()
-    left = numpy.delete(numpy.arange(x.shape[along]), obj)
-    return xt.take(x, xt.asarray(left), axis=along)
+    return xt.take(x, xt.asarray(numpy.delete(numpy.arange(x.shape[along]), obj)), axis=along)
 
 
 # ---- splitting

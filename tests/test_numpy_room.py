@@ -130,6 +130,16 @@ def test_equal_elements_have_a_deviation_without_slope(name: str) -> None:
     assert float(xt.jvp(DEVIATIONS[name], (x,), (x,))[1]) == 0.0
 
 
+def test_gradients_of_powers_of_two() -> None:
+    """Those of complex numbers are conjugated, and the larger of infinite logarithms has all of a sum."""
+    z = xt.asarray([0.3 + 0.4j, -1.0 + 2.0j])
+    xt.autograd.check_grads(np.exp2, [z])
+    share = xt.grad(lambda x, y: np.sum(np.logaddexp2(x, y)), (0, 1))
+    ends = [xt.asarray([np.inf, -np.inf, np.inf, -np.inf]), xt.asarray([1.0, 1.0, np.inf, -np.inf])]
+    assert [one.tolist() for one in share(*ends)] == [[1.0, 0.0, 0.5, 0.5], [0.0, 1.0, 0.5, 0.5]]
+    assert [one.tolist() for one in share(*ends[::-1])] == [[0.0, 1.0, 0.5, 0.5], [1.0, 0.0, 0.5, 0.5]]
+
+
 # ---- the door
 
 

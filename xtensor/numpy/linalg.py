@@ -142,8 +142,7 @@ def slogdet(a: Any) -> Any:
 
 
 def solve(a: Any, b: Any) -> Tensor:
-    a, b = _floats(a), _floats(b)
-    return xt.linalg.solve(a, b)
+    return xt.linalg.solve(_floats(a), _floats(b))
 
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:

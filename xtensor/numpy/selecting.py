@@ -88,8 +88,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tensor:
     x, axis = flattened(a, axis, "compress")
-    chosen = nonzero(as_condition(condition))[0]
-    return give("compress", xt.take(x, chosen, axis=axis), out)
+    return give("compress", xt.take(x, nonzero(as_condition(condition))[0], axis=axis), out)
 
 
 def extract(condition: Any, arr: Any) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy
 
@@ -357,8 +357,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     found = c / xt.expand_dims(deviation, axis=1) / deviation
     if found.dtype.kind == "c":
         return xt.clip(xt.real(found), -1, 1) + 1j * xt.clip(xt.imag(found), -1, 1)
-    clipped: Tensor = xt.clip(found, -1, 1)
-    return clipped
+    return cast(Tensor, xt.clip(found, -1, 1))
 
 
 # ---- neighbours
@@ -450,8 +449,7 @@ def _curved(y: Tensor, width: Any, end: int) -> Tensor:
     else:
         near = far = width
     factors = -(2.0 * near + far) / (near * (near + far)), (near + far) / (near * far), -near / (far * (near + far))
-    total = factors[0] * y[..., :1] + factors[1] * y[..., 1:2] + factors[2] * y[..., 2:3]
-    return total * sign
+    return sign * (factors[0] * y[..., :1] + factors[1] * y[..., 1:2] + factors[2] * y[..., 2:3])
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:

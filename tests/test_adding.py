@@ -142,6 +142,7 @@ CHAPTERS = sorted({file.stem for file in (ROOT / "xtensor" / "standard").glob("*
 
 # Public to the other files of the package, for what operators, indexing and methods do; no functions of the namespace.
 INTERNAL = {
+    "elementwise": {"share"},
     "indexing": {"added", "getitem", "setitem", "subscript"},
     "linear": {"adjoint", "along", "conjugate", "dot", "on_diagonal", "update_matmul"},
     "manipulation": {"split"},

@@ -166,7 +166,8 @@ class _Sums:
         left = budget - (0 if self.in_place else prod(self.shape) * item) - 4 * rounded(1)
         if left < thread:
             return None
-        together = images if each * images <= left // 4 * 3 else min(max(left // 4 * 3, each), left - thread) // each
+        room = min(max(left // 4 * 3, each), left - thread)
+        together = images if each * images <= room else room // each
         most = (left - together * each) // thread
         rounds = [range(first, min(first + together, images)) for first in range(0, images, max(together, 1))]
         return Launches([lambda sheet: self._launches(sheet, rounds)], 4, seconds, most) if together else None

@@ -203,7 +203,7 @@ class Launches:
 
     def made(self, threads: int) -> tuple[list[Launch], Sheet]:
         """Return the launches for so many threads, without those that lay out weights, and the sheet of these."""
-        sheet, found = Sheet(min(threads, self._most)), list[Launch]()
+        sheet, found = Sheet(max(min(threads, self._most), 1)), list[Launch]()
         for make in self._makes:
             found += make(sheet)
             sheet.scratch.release()

@@ -48,6 +48,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         return form
 
     monkeypatch.setattr(CapturedCalls, "_form_of", noting)
+    monkeypatch.setattr(composed, "is_exchanged", lambda: True)
     yield found
 
 
@@ -336,3 +337,22 @@ def test_threads_compute_one_kind_at_once() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(8)))
+
+
+@needs_code
+def test_small_layers_wait_for_dispatch(prepared: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called from Python, a captured layer takes longer than a plain one; with a gradient it takes less time."""
+    compiled: list[bool] = []
+    monkeypatch.setattr(composed, "is_exchanged", lambda: bool(compiled))
+    monkeypatch.setattr(composed, "exchange", lambda: compiled.append(True))
+    monkeypatch.setattr(composed, "EXCHANGED_AFTER", 2 * PREPARED_AFTER)
+    x, w = xt.ones((1, 2, 6, 7)), xt.ones((3, 2, 3, 2))
+    for _ in range(2 * PREPARED_AFTER - 1):
+        xt.nn.conv(x, w)
+    assert not prepared and not compiled
+    xt.nn.conv(x, w)
+    assert len(prepared) == len(compiled) == 1
+    compiled.clear()
+    gradient = xt.grad(lambda w: xt.sum(xt.nn.conv(x, w, stride=2)))
+    call_until_prepared(gradient, w)
+    assert len(prepared) == 2 and not compiled

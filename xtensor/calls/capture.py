@@ -22,13 +22,13 @@ from ..base.naming import pickled_name
 from ..base.options import Closing, Settings, in_force, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, MOST_VALUES, Number, value_of
-from ..plan.costs import CAPTURED_STEPS, CAPTURING, COMPARED, FIRST_STEPS
+from ..plan.costs import CAPTURED_STEPS, CAPTURING, COMPARED, EXCHANGED_AFTER, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, evaluate, is_value, small
 from ..tensor.trees import flatten, rebuilt
-from .dispatch import DISPATCHED_AFTER, EXCHANGED_AFTER, REMEMBERED, Call, Kinds, made_thin
+from .dispatch import DISPATCHED_AFTER, REMEMBERED, Call, Kinds, made_thin
 from .given import Shared, holds_arrays
 from .known import Known, asks_for_plain_calls
 from .leaves import Spent, spent_of, ways_of

@@ -17,10 +17,11 @@ from ..autograd.rules import xt
 from ..autograd.tape import differentiable, is_recording, steps_of
 from ..base.caches import make_room
 from ..base.options import Settings, settings, thin_closed
-from ..plan.costs import COMPOSED_AT_ONCE, PREPARED_AFTER
+from ..plan.costs import COMPOSED_AT_ONCE, EXCHANGED_AFTER, PREPARED_AFTER
 from ..storage.storage import watchers
 from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued
 from .record import can_generate, native_up_to
+from .thin import exchange, is_exchanged
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,11 +59,14 @@ class Form(NamedTuple):
 class CapturedCalls:
     """The calls of a composition that run as captured functions.
 
-    most: bytes of the largest operand of such a call; recorded: of one where a gradient is recorded.
+    most: bytes of the largest operand of such a call; recorded: of one where a gradient is recorded. waits: whether
+    other calls stay as they are until machine code dispatches captured functions, or has to be compiled for that.
     """
 
-    def __init__(self, function: Callable[..., Tensor], most: int, recorded: int = COMPOSED_AT_ONCE) -> None:
-        self._function, self._most, self._recorded = function, most, recorded
+    def __init__(
+        self, function: Callable[..., Tensor], most: int, recorded: int = COMPOSED_AT_ONCE, *, waits: bool = False
+    ) -> None:
+        self._function, self._most, self._recorded, self._waits = function, most, recorded, waits
         self._kinds: dict[Any, int | Form | None] = {}
         self._forms: dict[Any, Form] = {}
 
@@ -92,9 +96,12 @@ class CapturedCalls:
         if not count:
             make_room(self._kinds, REMEMBERED)
         self._kinds[key] = count + 1
-        if count + 1 < PREPARED_AFTER:
+        waits = self._waits and not given[-1] and not is_exchanged()
+        if count + 1 < (EXCHANGED_AFTER if waits else PREPARED_AFTER):
             return None
         form = self._form_of(*given)
+        if waits:
+            exchange()
         is_admitted = [*self._kinds.values()].count(form) < MOST_KINDS
         self._kinds[key] = form if is_admitted else None
         return form if is_admitted else None
@@ -193,16 +200,16 @@ def _shown(x: Tensor) -> Tensor:
     return valued(tensor) if is_value(x) else tensor
 
 
-def composed_up_to(most: int) -> Callable[[F], F]:
+def composed_up_to(most: int, *, waits: bool = False) -> Callable[[F], F]:
     """Have calls of a function on arrays of up to so many bytes run as captured functions after some calls of a kind,
-    also where a gradient is recorded.
+    also where a gradient is recorded. waits: as of CapturedCalls, for functions whose steps are few.
 
     The function returns one tensor; what it computes depends on its constants and on the tensors alone.
     """
 
     def decorate(function: F) -> F:
         plain: Callable[..., Tensor] = function
-        captured = CapturedCalls(plain, most, most)
+        captured = CapturedCalls(plain, most, most, waits=waits)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.options import thin_closed
 from ..graph.number import Again
-from ..plan.costs import STREAM_BYTES
+from ..plan.costs import EXCHANGED_AFTER, STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
 from ..tensor.face import Tensor, is_value
@@ -30,10 +30,6 @@ from .told import Told, UntoldError
 # Calls of a kind, answered in Python, after which it is described to machine code; and after which it is described
 # again, as for another object, twice as many as before if machine code has answered fewer meanwhile.
 DISPATCHED_AFTER, AGAIN_AFTER = 16, 4
-
-# Calls of a kind after which the machine code is compiled, if it is not there yet: that takes 30 ms, and each call then
-# saves 10 us.
-EXCHANGED_AFTER = 1024
 
 # Look-ups after which kernels run even where arrays are so small that library calls cost less than kernels found in
 # Python (one of 16 such calls is looked up), if they cost less dispatched. The second number is for when machine code

@@ -163,7 +163,7 @@ def _by_launches(wanted: str, plan: Plan, x: Array, w: Array, y: Array, bias: Ar
     if found is None:
         return False
     given, results = (y, x) if wanted == cudnn.INPUTS else (x, y)
-    is_finite = found.run(given, _grouped(w, plan) if wanted == cudnn.WEIGHTS else w, results, bias) is not False
+    is_finite = found.run(given, w, results, bias) is not False
     if not is_finite and plan.algorithm not in winograd.TILES:
         return _by_launches(wanted, plan._replace(algorithm="im2col"), x, w, y, bias)  # which says what is not finite
     return True

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from ..autograd.rules import xt
 from ..base import threads
 from ..base.dtypes import DType
 from ..base.errors import expected
@@ -30,6 +31,7 @@ from ..calls.library import captured_call, native_of
 from ..devices import library_of
 from ..devices.blas import can_be_held, one_thread
 from ..devices.cpu import CPU
+from ..graph.node import Node, View
 from ..plan.costs import CONTRACTION_COMPILED
 from ..run.contractions import worth_compiling
 from ..storage.pool import POOLED
@@ -297,6 +299,15 @@ def readable(x: Array, dtype: Any) -> bool:
 def pays(native: Array, multiplications: int, often: bool) -> bool:
     """Return whether so many multiplications are worth generated code; those that come often always are."""
     return worth_compiling(native, native.dtype, max(multiplications, often * CONTRACTION_COMPILED))
+
+
+def packed(g: Tensor) -> Tensor:
+    """Return a cotangent of which elements are repeated, as that of a sum, in memory of its own: code for tiles and
+    strips reads no others.
+    """
+    value: Any = g._data
+    is_pending = type(value) is Node and value.blob is None and type(value.op) is not View
+    return g if is_pending or 0 not in g.strides else cast(Tensor, xt.asarray(g, copy=True))
 
 
 def natively(function: str, tensors: tuple[Tensor, ...], run: Callable[..., Array]) -> Tensor:

@@ -16,14 +16,13 @@ from ..base.dtypes import NUMERIC, DType
 from ..base.errors import check_choice, expected, mismatch, one_of
 from ..base.layout import Pairs, Shape
 from ..calls.composed import composed_up_to
-from ..graph.node import Node, View
 from ..plan.costs import SMALL_LAYER
 from ..standard.padded import unpadded
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, as_tensors, common_device
 from . import winograd
 from .algorithms import ALGORITHMS, INPUTS, OUTPUTS, Algorithm, Computed, Plan, chosen, common, compute_weights
-from .contraction import Array, natively
+from .contraction import Array, natively, packed
 from .padding import MODES as PADDING_MODES
 from .padding import Mode as PaddingMode
 from .padding import check_width, pad
@@ -55,7 +54,7 @@ PLANS, OPTIONAL = 1024, (Tensor, type(None))
 _plans: dict[Any, Any] = {}
 
 
-@composed_up_to(SMALL_LAYER)
+@composed_up_to(SMALL_LAYER, waits=True)
 def conv(
     x: Tensor,
     w: Tensor,
@@ -154,7 +153,7 @@ def _arguments(
     return x, w, bias, plan
 
 
-@composed_up_to(SMALL_LAYER)
+@composed_up_to(SMALL_LAYER, waits=True)
 def conv_transpose(
     x: Tensor,
     w: Tensor,
@@ -373,16 +372,6 @@ def _weights_of(x: Tensor, results: Tensor, plan: Plan) -> Tensor:
     return _weights(x, results, plan)
 
 
-def _packed(g: Tensor) -> Tensor:
-    """Return a cotangent of which elements are repeated, as that of a sum, in memory of its own: code for tiles and
-    strips reads no others.
-    """
-    value: Any = g._data
-    is_pending = type(value) is Node and value.blob is None and type(value.op) is not View
-    packed: Tensor = g if is_pending or 0 not in g.strides else xt.asarray(g, copy=True)
-    return packed
-
-
 def _sum_beside(g: Tensor, last: bool) -> Tensor:
     """Return the sum over all axes but the channels, added up in the next wider dtype, as sums of columns are long."""
     channel = g.ndim - 1 if last else 1
@@ -392,8 +381,8 @@ def _sum_beside(g: Tensor, last: bool) -> Tensor:
 
 
 @differentiable(
-    x=lambda g, w, plan: _inputs_of(_packed(g), w, plan),
-    w=lambda g, x, plan: _weights_of(conjugate(x), _packed(g), plan),
+    x=lambda g, w, plan: _inputs_of(packed(g), w, plan),
+    w=lambda g, x, plan: _weights_of(conjugate(x), packed(g), plan),
     bias=lambda g, plan: _sum_beside(g, plan.y_last),
 )
 def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
@@ -402,8 +391,8 @@ def _outputs(x: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
 
 
 @differentiable(
-    results=lambda g, w, plan: _outputs(g, conjugate(w), None, plan),
-    w=lambda g, results, plan: _weights_of(g, conjugate(results), plan),
+    results=lambda g, w, plan: _outputs(packed(g), conjugate(w), None, plan),
+    w=lambda g, results, plan: _weights_of(packed(g), conjugate(results), plan),
     bias=lambda g, plan: _sum_beside(g, plan.x_last),
 )
 def _inputs(results: Tensor, w: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, handmade, host
 from ..codegen.cpu.gemm import (
@@ -27,9 +26,9 @@ from ..codegen.cpu.gemm import (
     splat,
 )
 from ..codegen.cpu.gemm import Form as Registers
-from ..run.contractions import worth_compiling
 from ..run.launches import Launches, Sheet, shared
 from ..run.native import Launch, Place, Word
+from .contraction import pays
 from .planes import LARGEST
 from .windows import Axes, Axis, outs, sizes, volume
 
@@ -69,7 +68,7 @@ def find(x: Array, places: Array, axes: Axes) -> bool:
 
     x, places: (batch, channels, *lengths), of any strides.
     """
-    fits = volume(axes) <= LARGEST and _is_worth(x, places, axes, x.dtype)
+    fits = volume(axes) <= LARGEST and _is_worth(x, places, axes)
     if not fits or places.dtype != PLACES:
         return False
     x, places, axes = _deep(x), _deep(places), _three(axes)
@@ -92,7 +91,7 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
 
     g, places: (batch, channels, *outputs). x: (batch, channels, *lengths); its spatial axes must be strided like one.
     """
-    fits = g.dtype == x.dtype and places.dtype == PLACES and _is_worth(g, places, axes, x.dtype)
+    fits = g.dtype == x.dtype and places.dtype == PLACES and _is_worth(g, places, axes)
     g, places, x, axes = _deep(g), _deep(places), _deep(x), _three(axes)
     if not fits or any(
         n > 1 and x.strides[a] != x.shape[a + 1] * x.strides[a + 1] for a, n in enumerate(x.shape[2:4], 2)
@@ -103,14 +102,14 @@ def add(g: Array, places: Array, x: Array, axes: Axes) -> bool:
     return True
 
 
-def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
+def sending_of(g: Array, x: Array, to: Array, axes: Axes, *, often: bool = False) -> Launches | None:
     """Return launches that write into `to` the elements of g, each where its window of x has the first of its largest
     elements, and zeros elsewhere; None unless windows cover x without overlap, and rows are contiguous.
     """
     side_by_side = all(axis == Axis(axis.size, axis.out, axis.kernel, axis.kernel, 1, 0) for axis in axes)
     if not side_by_side or any(axis.out * axis.kernel != axis.size for axis in axes):
         return None
-    if not g.dtype == x.dtype == to.dtype or volume(axes) > SENT or not _is_worth(x, g, axes, x.dtype):
+    if not g.dtype == x.dtype == to.dtype or volume(axes) > SENT or not _is_worth(x, g, axes, often):
         return None
     g, x, to, (deep, high, wide) = _deep(g), _deep(x), _deep(to), _three(axes)
     machine = host()
@@ -122,9 +121,9 @@ def sending_of(g: Array, x: Array, to: Array, axes: Axes) -> Launches | None:
     return _made(code, (g, x, to), (deep.out, high.out, blocks), [wide.out], x.size / SPEED / lanes)
 
 
-def _is_worth(x: Array, places: Array, axes: Axes, dtype: DType) -> bool:
-    pays = x.size and x.ndim <= 5 and worth_compiling(x, dtype, SLOWER * places.size * volume(axes))
-    return bool(pays and x.flags.aligned and places.flags.aligned)  # flags that other libraries' arrays lack
+def _is_worth(x: Array, places: Array, axes: Axes, often: bool = False) -> bool:
+    fits = x.size and x.ndim <= 5 and pays(x, SLOWER * places.size * volume(axes), often)
+    return bool(fits and x.flags.aligned and places.flags.aligned)  # flags that other libraries' arrays lack
 
 
 def _deep(x: Array) -> Array:

@@ -24,7 +24,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, asarray_host
 from . import origins
 from .checks import whole, wide
-from .contraction import batch_as, natively
+from .contraction import batch_as, natively, packed
 from .kernels import LARGEST, PLACE, SUM, pool, spread
 from .layers import check_classes
 from .planes import planes_of
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
     last: bool
 
 
-@composed_up_to(SMALL_LAYER)
+@composed_up_to(SMALL_LAYER, waits=True)
 def max_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -143,7 +143,7 @@ def max_unpool(x: Tensor, indices: Tensor, lengths: Sequence[int], /, *, layout:
     return _placed(x, indices, inner, last)
 
 
-@composed_up_to(SMALL_LAYER)
+@composed_up_to(SMALL_LAYER, waits=True)
 def avg_pool(
     x: Tensor,
     kernel: int | Sequence[int],
@@ -521,7 +521,7 @@ def _shared_out(g: Tensor, plan: Plan) -> Tensor:
 
 
 def _of_largest(g: Tensor, x: Tensor, y: Tensor, plan: Plan) -> Tensor:
-    return _sent_back(g, x, y, plan)
+    return _sent_back(packed(g), x, y, plan)
 
 
 def _of_sent_back(g: Tensor, x: Tensor, largest: Tensor, plan: Plan) -> Tensor:
@@ -552,7 +552,7 @@ class _SentBack(partial[Any]):
         """Return what makes such a result of such arrays where they begin; None where nothing does."""
         plan, *_ = self.args
         given, seen, target = (_view(one, plan.last)[:, :, 0] for one in (*natives[:2], result))
-        found = origins.sending_of(given, seen, target, plan.axes)
+        found = origins.sending_of(given, seen, target, plan.axes, often=True)
         return None if found is None else Begun(found, (1, 2, 0))
 
 

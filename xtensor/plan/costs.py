@@ -277,6 +277,10 @@ LIBRARY, CALLBACK, CALLBACK_BYTES = 2e-6, 2.5e-6, 1 << 17
 # The extra cost of a library call between two runs of kernels, and of copying a view at computed places over making it.
 BETWEEN, SHOWN = 6e-6, 1e-5
 
+# Calls of a kind of a captured function after which the machine code that dispatches calls is compiled, if it is not
+# there yet: that takes 30 ms, and each call then saves 10 us.
+EXCHANGED_AFTER = 1024
+
 # Calls of a composition of a kind after which it runs as a captured function. (Step by step calls on small arrays take
 # 25 to 150 us, and 300 more with a gradient; captured 3 to 30, and 100; preparing takes some 5 ms, 60 if machine code
 # is not on the disk yet.)

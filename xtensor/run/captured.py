@@ -28,7 +28,7 @@ from .cuda_segment import Step
 from .cuda_transforms import ByCufft
 from .executor import before_write, opened
 from .factors import FAILED, RESULT, ByLapack, Checked, can_be_called
-from .launched import can_be_launched, launched
+from .launched import launched
 from .native import WORD, Makes, Way
 from .prepare import Builder, by_library
 from .rolls import ByCopy, RolledError, can_be_copied, can_be_packed, can_be_rolled, folded
@@ -126,7 +126,7 @@ class Progress:
             return True
         if step.indexing is None:
             metas = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
-            return can_be_called(step.function, *metas) or can_be_launched(step.function, *metas)
+            return can_be_called(step.function, *metas) or launched(step.function, *metas) is not None
         if not can_be_indexed(step) or (self.is_seen and not self.is_inside(step)):
             return False
         # Its indices and values must not lie in the memory that it writes.
@@ -522,11 +522,7 @@ class _Joined:
         if step.runs_along is not None:
             return ByRunning(step)
         takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
-        if can_be_called(step.function, takes, gives):
-            return ByLapack(step.function, takes, gives, first=first)
-        way = launched(step.function, takes, gives[0])
-        assert way is not None
-        return way
+        return launched(step.function, takes, gives) or ByLapack(step.function, takes, gives, first=first)
 
     def _make(self, root: int, meta: Meta) -> list[Made]:
         """Give a root memory in the arena, or of its own if it is a result; return the memory that is to be made."""

@@ -39,7 +39,7 @@ class ByLaunches:
         numbers: of the result and of the operands.
         """
         is_dense = not gives.layout.offset and gives.layout.is_dense(gives.dtype.itemsize)
-        if not hasattr(function, "ready") or not is_dense or 0 in gives.shape:
+        if not is_dense or 0 in gives.shape:
             return None
         made = function.ready([_standing_for(meta) for meta in takes], _standing_for(gives))
         if made is None or not isinstance(made.launches, Launches) or made.launches.laid_out >= KEPT_LEAST:
@@ -78,16 +78,12 @@ class ByLaunches:
         return found
 
 
-def can_be_launched(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> bool:
-    """Return whether machine code can do a library call by the call's own launches."""
-    return len(gives) == 1 and launched(function, takes, gives[0]) is not None
-
-
-def launched(function: Any, takes: Sequence[Meta], gives: Meta) -> ByLaunches | None:
+def launched(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> ByLaunches | None:
     """Return a library call as its own launches, None where it has none."""
-    name = getattr(getattr(function, "func", function), "__qualname__", type(function).__name__)
-    task = Task(name, sum([meta.nbytes for meta in (*takes, gives)]))
-    return ByLaunches.of(function, takes, gives, (RESULT, *range(len(takes))), task)
+    if not hasattr(function, "ready") or len(gives) > 1:
+        return None
+    task = Task(function.func.__qualname__, sum([meta.nbytes for meta in (*takes, *gives)]))
+    return ByLaunches.of(function, takes, gives[0], (RESULT, *range(len(takes))), task)
 
 
 def _standing_for(meta: Meta) -> Any:

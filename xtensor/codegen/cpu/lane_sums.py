@@ -34,7 +34,7 @@ class _LaneSums(Sweeping):
 
     def text(self) -> Iterator[str]:
         """Yield the kernel."""
-        yield f"declare void {self.scatter}({self.vector}, {self.pointers}, i32, {self.truth})"
+        yield f"declare void {self.scatter}({self.vector}, {self.pointers}, {self.truth})"
         yield from self.kernel(POINTERS, NUMBERS, self.loop("row", "i", "%row.count", self._row()))
 
     def _row(self) -> Iterator[str]:
@@ -59,8 +59,7 @@ class _LaneSums(Sweeping):
         yield "  %columns.at = getelementptr i64, ptr %columns, i64 %j"
         yield f"  %far = load <{self.lanes} x i64>, ptr %columns.at, align 8"
         yield f"  %to.j = getelementptr {self.kind}, ptr %to.i, <{self.lanes} x i64> %far"
-        places = f"{self.pointers} %to.j, i32 {self.form.itemsize}, {self.truth} %inside"
-        yield f"  call void {self.scatter}({self.vector} {total}, {places})"
+        yield f"  call void {self.scatter}({self.vector} {total}, {self.pointers} align 1 %to.j, {self.truth} %inside)"
 
     def _add(self) -> Iterator[str]:
         yield from self.far("x.n", "%x.j", "%n", "%apart")

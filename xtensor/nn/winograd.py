@@ -22,7 +22,14 @@ from ..codegen.cpu.finish import COLUMNS, ROWS, Finish
 from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, winograd_kernel
 from ..codegen.cpu.winograd_weights import weights_back_kernel, weights_kernel
-from ..plan.costs import CONTRACTION_COMPILED, LANE_TILES, WINOGRAD_CHUNK, products_seconds, winograd_seconds
+from ..plan.costs import (
+    CONTRACTION_COMPILED,
+    LANE_TILES,
+    WINOGRAD_CHUNK,
+    WINOGRAD_OF_WEIGHTS,
+    products_seconds,
+    winograd_seconds,
+)
 from ..run.contractions import steps, straight, worth_compiling
 from ..run.joined import Ending
 from ..run.launches import BIAS, FLAG, SLOTS, Keeper, Launches, Sheet, W, X, Y, begin_of, behind, shared
@@ -178,7 +185,7 @@ def tiling_of(geometry: Geometry, room: int, workers: int) -> tuple[Tiling, Arra
     """
     per_tile = geometry.elements * (geometry.channels + geometry.outputs) * geometry.itemsize
     weights = geometry.elements * geometry.channels * geometry.outputs * geometry.itemsize
-    wanted = max(max(WINOGRAD_CHUNK, weights // 6) // per_tile, 1)
+    wanted = max(int(max(WINOGRAD_CHUNK, weights * WINOGRAD_OF_WEIGHTS)) // per_tile, 1)
     if geometry.gradient:
         wanted = max(wanted, DEEP)
     while True:

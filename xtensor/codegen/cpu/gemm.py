@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from ...plan.costs import ROWS_AHEAD
+from ...plan.costs import PANELS_AHEAD, ROWS_AHEAD
 from .compile import Code, Host, handmade, the_host
 from .finish import Finish, Steps
 
@@ -524,7 +524,11 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
     for v in range(registers):
         lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
         loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
-        lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}") if form.direct else loaded]
+        if form.direct:
+            lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}")]
+            continue
+        lines += [loaded, f"  %b{v}.ahead = getelementptr i8, ptr %b{v}.at, i64 {PANELS_AHEAD}"]
+        lines += [f"  call void @llvm.prefetch.p0(ptr %b{v}.ahead, i32 0, i32 3, i32 1)"]
     for r in range(height):
         lines += [
             f"  %x{r}.at = getelementptr {kind}, ptr %a.k, i64 {r * down}\n  %x{r} = load {kind}, ptr %x{r}.at",

@@ -272,17 +272,22 @@ def _at(form: Form, name: str, base: str, offset: str | int) -> str:
 
 # ---- transposing
 
+# How many rows and columns of `from` there are, by their counters.
+_COUNTS = {"i": "%rows", "j": "%columns"}
 
-def _turn(form: Form, steps: Steps | None = None) -> Iterator[str]:
-    """Yield the function that writes rows of `from` as columns of `to`, a square of registers at a time.
 
-    steps: that follow, where the columns are outputs, in a function of its own; `to` then begins at `place` in the
-    arrays of these steps, and its first row is the output `output`.
+def _turn(form: Form, *, outward: bool = False, steps: Steps | None = None) -> Iterator[str]:
+    """Yield the function @turn that writes rows of `from` as columns of `to`, a square of registers at a time.
+
+    Squares follow each other along the rows of the array that is not scratch memory, so that its lines are used one
+    after the other: of `from`, or, in a function @turn.out, of `to`. steps: that follow, where the columns are outputs;
+    `to` then begins at `place` in the arrays of these steps, and its first row is the output `output`.
     """
+    outer, inner = "ji" if outward else "ij"
     lanes, mask = form.lanes, f"<{form.lanes} x i1>"
     begun = [] if steps is None else [*steps.begun(), "  %last.column = sub i64 %columns, 1"]
     names, shuffles = transposed(form, [f"%x{t}" for t in range(lanes)])
-    body = ["  %left.j = sub i64 %columns, %j", *first_lanes(form, "wide", "%left.j"), "  %j.to = mul i64 %j, %to.step"]
+    body = list[str]()
     for t in range(lanes):
         body += [
             f"  %i{t} = add i64 %i, {t}\n  %is{t} = icmp slt i64 %i{t}, %rows\n  %at{t} = mul i64 %i{t}, %from.step",
@@ -307,20 +312,18 @@ def _turn(form: Form, steps: Steps | None = None) -> Iterator[str]:
         body += [f"  %place{t} = add i64 %place, %of{t}"]
         body += [f"  %ahead{t} = add i64 %place{t}, {lanes}"]
         steps.fetch([f"%ahead{t}"], f".{t}")
-        steps.writer.block = "j.loop"
+        steps.writer.block = f"{inner}.loop"
         steps.row(f"%output{t}", f".{t}")
         steps.write(name, f"%place{t}", "", f".{t}", f"%tall{t}")
         body += steps.taken()
-    name, more = ("turn", "") if steps is None else ("turn.ending", _ENDING)
-    yield f"define internal void @{name}(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, "
-    yield f"i64 %columns{more}) {{\nentry:\n  %next.rows = mul i64 %from.step, {lanes}"
+    yield f"define internal void @turn{'.out' * outward}(ptr %from, i64 %from.step, ptr %to, i64 %to.step, i64 %rows, "
+    yield f"i64 %columns{'' if steps is None else _ENDING}) {{\nentry:\n  %next.rows = mul i64 %from.step, {lanes}"
     yield from begun
-    outer = [
-        "  %left.i = sub i64 %rows, %i",
-        *first_lanes(form, "tall", "%left.i"),
-        *_loop("j", "%columns", body, lanes),
-    ]
-    yield from _loop("i", "%rows", outer, lanes)
+    begin = {"i": first_lanes(form, "tall", "%left.i"), "j": first_lanes(form, "wide", "%left.j")}
+    begin["i"].insert(0, "  %left.i = sub i64 %rows, %i")
+    begin["j"].insert(0, "  %left.j = sub i64 %columns, %j\n  %j.to = mul i64 %j, %to.step")
+    squares = [*begin[outer], *_loop(inner, _COUNTS[inner], [*begin[inner], *body], lanes)]
+    yield from _loop(outer, _COUNTS[outer], squares, lanes)
     yield "  ret void\n}"
 
 
@@ -456,10 +459,8 @@ def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
     """
     yield from _untransform(tiled, steps if tiled.y_last else None)
     form, pitch, more = tiled.form, tiled.pitch_y, "" if steps is None else _ENDING
-    turn = "turn"
-    if steps is not None and not tiled.y_last:
-        turn = "turn.ending"
-        yield from _turn(form, steps)
+    if not tiled.y_last:
+        yield from _turn(form, outward=True, steps=steps)
     area = "i64 %height, i64 %width, i64 %low.y, i64 %low.x, ptr %bias"
     rest = f"{_CHUNK}, {area}, ptr %m, i64 %m.next, ptr %finite{more if tiled.y_last else ''})"
     yield f"define internal void @write(ptr %y, {_ARRAY}, {_CHUNK}, {area}, ptr %out, ptr %m, i64 %m.next, "
@@ -481,7 +482,7 @@ def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
     if steps is not None:
         image += ["  %n.place = add i64 %place, %n.top"]
         told = ", ptr %slots, i64 %n.place, i64 %output"
-    image += [f"  call void @{turn}(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{told})"]
+    image += [f"  call void @turn.out(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{told})"]
     yield from _loop("n", "%images", image)
     yield "  ret void\n}"
 

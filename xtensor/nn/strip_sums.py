@@ -31,7 +31,23 @@ from ..run.native import SCRATCH, Launch, Place
 from .contraction import LANES, Array, pays, rounded, summing_dtype
 from .disjoint import Disjoint, are_single, disjoint
 from .panels import lane_sums, offsets, zeroed
-from .strips import Bases, Lies, Part, Sweep, Weights, cut, flat, lie_of, registers_of, room_first, room_last, runs_of
+from .strips import (
+    Bases,
+    Lies,
+    Part,
+    Sweep,
+    Weights,
+    are_inside,
+    cut,
+    flat,
+    in_place,
+    lie_of,
+    registers_of,
+    room_first,
+    room_last,
+    runs_of,
+    steps_of,
+)
 from .windows import Axes, Region, outs, regions, volume
 
 # Bytes between the sums of two threads: a core that goes over its own sums in long steps prefetches the cache lines
@@ -117,6 +133,9 @@ def _summed(bases: Bases, region: Region, lies: Lies) -> Summed:
         x, y, axes, _ = flat(x, y, axes, lies, None, apart=True)
         own = _last_weights(y.dtype, outputs, channels, axes, lies)
         room = room_last(own._replace(block=1), axes, channels, NEAR_BYTES // (own.registers * own.lanes * y.itemsize))
+        if volume(axes) == 1 and are_inside(axes) and not lies.turned[0]:
+            own = own._replace(in_place=True, apart=axes[-1].stride * steps_of(x)[-1], gathered=0)
+            room = in_place(room, own, axes, channels, steps_of(x))
         code, block = weights_kernel(own), own.block
         beside = own.registers * own.lanes * (room.strip * room.wide + own.lanes)
     sweep = Sweep(room, *bases.views(x, y), axes, prod(w.shape[2:]), outputs, lies.turned[1])

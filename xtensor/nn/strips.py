@@ -173,17 +173,17 @@ def _swept(x: Array, w: Array, y: Array, region: Region, bases: Bases, ending: E
     there = rows_in_place(x, y, outputs, axes, lies, ending)
     if there is not None:
         own, x, y, axes, ending = there
-        lies, room = Lies(True), _in_place(room_first(own, axes, channels), own, axes, channels, _steps(x))
+        lies, room = Lies(True), in_place(room_first(own, axes, channels), own, axes, channels, steps_of(x))
     elif lies.first:
         own = _first_form(y.dtype, outputs, apart, axes[-1])
         room = room_first(own, axes, channels)
     else:
         x, y, axes, ending = flat(x, y, axes, lies, ending)
         own = _outputs_form(y.dtype, outputs, channels, axes[-1], lies, apart if lies.turned[1] else 1)
-        if not any(lies.turned) and _are_inside(axes) and axes[-1].out >= own.block:
-            own = own._replace(in_place=True, apart=axes[-1].stride * _steps(x)[-1], gathered=0)
+        if not any(lies.turned) and are_inside(axes) and axes[-1].out >= own.block:
+            own = own._replace(in_place=True, apart=axes[-1].stride * steps_of(x)[-1], gathered=0)
         room = room_last(own, axes, channels)
-        room = _in_place(room, own, axes, channels, _steps(x)) if own.in_place else room
+        room = in_place(room, own, axes, channels, steps_of(x)) if own.in_place else room
     panel = own.block if lies.first else own.registers * own.lanes
     finish = None if ending is None else ending.along(ROWS if lies.first or lies.turned[1] else COLUMNS)
     code = (outputs_first_kernel if lies.first else outputs_kernel)(own, finish)
@@ -291,7 +291,7 @@ def rows_in_place(
     """
     near = x.strides[-1] == y.strides[-1] == y.itemsize and axes[-1].stride == 1
     suits = lies.first or (all(lies.turned) and the_host().vector_bytes == 64)
-    if not (near and suits and _are_inside(axes)):
+    if not (near and suits and are_inside(axes)):
         return None
     x, y, axes, ending = flat(x, y, axes, Lies(turned=(True, True)), ending, apart=True)
     own, out = _first_form(y.dtype, outputs, 1, axes[-1], in_place=True), axes[-1].out
@@ -300,19 +300,19 @@ def rows_in_place(
     return own, x, y, axes, ending
 
 
-def _in_place(room: Room, own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
+def in_place(room: Room, own: Strip, axes: Axes, channels: int, steps: Shape) -> Room:
     """Return a layout of rows changed to that of rows which are read in place."""
     lengths = (*[axis.kernel for axis in axes], channels)
     ks = offsets(lengths, (*[axis.dilation * step for axis, step in zip(axes, steps[1:], strict=True)], steps[0]))
     return room._replace(row=1, ks=ks, start=0, along=own.apart, behind=0)
 
 
-def _are_inside(axes: Axes) -> bool:
+def are_inside(axes: Axes) -> bool:
     """Return whether all windows lie inside the input."""
     return all(axis.low == 0 and (axis.out - 1) * axis.stride + axis.span <= axis.size for axis in axes)
 
 
-def _steps(a: Array) -> Shape:
+def steps_of(a: Array) -> Shape:
     """Return the strides, in elements, of the channels and of the spatial axes."""
     return tuple([step // a.itemsize for step in a.strides[2:]])
 

@@ -56,8 +56,8 @@ class Strip(NamedTuple):
     windows; the gradient takes so many `terms`, elements of a window, at a time. phases: of columns, 1 or 2.
 
     scattered: elements from one column of y to the next where channels come first, 1 or 2. tail: registers of windows
-    in the last block of a row if these are fewer, else 0. in_place: whether windows are read in place, for which a row
-    must have at least a block, and need no zeros around it.
+    in the last block of a row if these are fewer, else 0. in_place: whether windows are read in place, which need no
+    zeros around a row; for outputs, this must have at least a block.
     """
 
     char: str

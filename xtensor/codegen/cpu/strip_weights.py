@@ -40,6 +40,7 @@ class _Weights(StripText):
         yield from self._masks("%o", "%outputs")
         yield f"  %w.o = getelementptr {self.kind}, ptr %w.g, i64 %o\n  %left.o = sub i64 %outputs, %o"
         yield f"  %some.o = call i64 @llvm.smin.i64(i64 %left.o, i64 {self.panel})"
+        yield f"  %x.next = mul i64 %wide, {self.own.apart}"
         yield from self.loop("aside", "r.a", "%row.count", self._row_aside())
         yield from self.loop("terms", "k", "%depth", self._terms(), step=self.own.block)
 
@@ -102,7 +103,7 @@ class _Weights(StripText):
             yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
 
     def _row(self) -> Iterator[str]:
-        yield from self.far("room.r", "%room", "%r", "%room.step")
+        yield from self._at_row()
         yield f"  %x.k = getelementptr {self.kind}, ptr %room.r, i64 %ks.this"
         yield from self._aside("y.o", "%r")
         carried = [("x.p", "ptr", "%x.k", "%x.p.n"), ("y.p", "ptr", "%y.o", "%y.p.n")]
@@ -110,6 +111,9 @@ class _Weights(StripText):
         yield from self.loop("one", "p", "%positions", self._one(), carried=carried)
 
     def _one(self) -> Iterator[str]:
+        if self.own.in_place:  # nothing has copied the next positions near: each block of terms fetches a part of them
+            yield f"  %x.ahead = getelementptr {self.kind}, ptr %x.p, i64 %x.next"
+            yield self.prefetch("%x.ahead", near=False)
         yield from self._crossed("y", "%y.p", "x", [self.spread(f"x{t}", "%x.p", t) for t in range(self.own.block)])
         yield f"  %x.p.n = getelementptr {self.kind}, ptr %x.p, i64 {self.own.apart}"
         yield f"  %y.p.n = getelementptr {self.kind}, ptr %y.p, i64 {self.panel}"

@@ -89,9 +89,9 @@ class Sweeping:
         yield f"  %{name} = load {self.kind}, ptr %{name}.at"
         yield from splat(name, self.kind, self.vector, self.lanes)
 
-    def prefetch(self, pointer: str) -> str:
-        """Return the line that prefetches what a pointer points to."""
-        return f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)"
+    def prefetch(self, pointer: str, *, near: bool = True) -> str:
+        """Return the line that prefetches what a pointer points to, into the first-level cache or only the second."""
+        return f"  call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 {3 if near else 2}, i32 1)"
 
     def multiply_add(self, name: str, x: str, y: str, z: str) -> str:
         suffix, vector = f"v{self.lanes}f{8 * self.form.itemsize}", self.vector

@@ -24,6 +24,7 @@ from ..plan.costs import (
     PRODUCT_SECONDS,
     REGISTERS_THERE,
     TERMS,
+    TRANSPOSED_ELEMENTS,
     WAITING,
 )
 from ..run.launches import Launches, Sheet, View, W, X
@@ -70,7 +71,7 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
         x, axes, room = apart.packed, apart.axes, budget - apart.packed.nbytes
     else:
         apart = None
-    lies = lie_of(x, w, y, axes)
+    lies = _lie_of(x, w, y, axes)
     if lies is None or not (often or summing_dtype(w.dtype, work) == w.dtype):
         return None
     if (lies.first or lies.turned[1]) and y.strides[-1] != y.itemsize:
@@ -87,6 +88,17 @@ def strip_sums_of(x: Array, w: Array, y: Array, axes: Axes, budget: int, *, ofte
     images = -(-len(y) // lanes)
     sums = _StripSums(apart, View(w, W, w), -(-len(y) // images), images)
     return Launches([sums.begun, *[partial(sums.added, one) for one in parts], sums.ended], 4, seconds, most)
+
+
+def _lie_of(x: Array, w: Array, y: Array, axes: Axes) -> Lies | None:
+    """Return how channels lie. Where they come first, and one group has few channels, they are nevertheless transposed
+    if outputs fill a register and windows have many elements, for all of which that is done once.
+    """
+    lies, (groups, outputs, channels) = lie_of(x, w, y, axes), w.shape[:3]
+    fills = groups == 1 and outputs * y.itemsize >= the_host().vector_bytes
+    if lies is None or not (lies.first and fills and channels * volume(axes) >= TRANSPOSED_ELEMENTS):
+        return lies
+    return Lies(False, (True, True)) if x.strides[-1] == y.strides[-1] == y.itemsize else lies
 
 
 class Summed(NamedTuple):

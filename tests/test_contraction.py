@@ -15,7 +15,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
-from xtensor.codegen.cpu import gemm
+from xtensor.codegen.cpu import forms
 from xtensor.codegen.cpu.finish import ALIKE, COLUMNS, ROWS, SINGLE, Finish
 from xtensor.codegen.cpu.turning import turning_of
 from xtensor.graph.node import pending_below
@@ -40,7 +40,7 @@ def width(request: Any, monkeypatch: Any) -> int:
     assert machine is not None
     if request.param > machine.vector_bytes:
         pytest.skip("the machine's registers are shorter")
-    monkeypatch.setattr(gemm, "the_host", lambda: machine._replace(vector_bytes=request.param))
+    monkeypatch.setattr(forms, "the_host", lambda: machine._replace(vector_bytes=request.param))
     return int(request.param)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import xtensor as xt
 from xtensor.codegen.cpu import compile as compile_
-from xtensor.codegen.cpu import gemm
+from xtensor.codegen.cpu import forms
 from xtensor.nn import (
     channelwise,
     contraction,
@@ -68,7 +68,7 @@ def by_products(monkeypatch: Any, seed: int) -> Mock:
     """Have all that may be products by strips go that way, in parts of some size; return what will be called for it."""
     machine = compile_.host()
     assert machine is not None
-    for module, name in ((gemm, "the_host"), (strip_products, "host")):
+    for module, name in ((forms, "the_host"), (strip_products, "host")):
         monkeypatch.setattr(module, name, lambda: machine._replace(vector_bytes=min(machine.vector_bytes, 32)))
     monkeypatch.setattr(strips, "ROOM_BYTES", 1 << (8 + seed % 3 * 5))
     monkeypatch.setattr(strip_products, "POSITIONS", 4 << (seed % 4))

@@ -14,18 +14,18 @@ import numpy as np
 
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, handmade, host
-from ..codegen.cpu.gemm import (
+from ..codegen.cpu.forms import (
     TYPES,
-    _masked_load,
-    _masked_store,
-    _suffix,
-    _vector,
     declared,
     first_lanes,
     loads,
+    masked_load,
+    masked_store,
     splat,
+    suffix_of,
+    vector_of,
 )
-from ..codegen.cpu.gemm import Form as Registers
+from ..codegen.cpu.forms import Form as Registers
 from ..run.launches import Launches, Sheet, shared
 from ..run.native import Launch, Place, Word
 from .contraction import pays
@@ -195,14 +195,14 @@ def _finding(form: Form, lanes: int) -> Code:
         inner += _taken(form, k, best, place, of)
         best, place = f"%best{k}", f"%found{k}"
     ints = Registers("i", lanes, 1, 1)
-    inner.append(_masked_store(ints, place, "%p.at", "%there"))
-    gather = f"declare {_gather(of)}(<{lanes} x ptr>, i32, <{lanes} x i1>, {_vector(of)})"
+    inner.append(masked_store(ints, place, "%p.at", "%there"))
+    gather = f"declare {_gather(of)}(<{lanes} x ptr>, i32, <{lanes} x i1>, {vector_of(of)})"
     text = _function(("x", "p"), numbers, inner, {"x": TYPES[form.char], "p": "i32"})
     return handmade("\n".join([*sorted(declared(of) | declared(ints)), gather, text]))
 
 
 def _gather(of: Registers) -> str:
-    return f"{_vector(of)} @llvm.masked.gather.{_suffix(of)}.v{of.lanes}p0"
+    return f"{vector_of(of)} @llvm.masked.gather.{suffix_of(of)}.v{of.lanes}p0"
 
 
 def _row_of(form: Form, m: int, i: int, j: int) -> list[str]:
@@ -238,7 +238,7 @@ def _column_of(form: Form, j: int, lanes: int) -> list[str]:
 
 def _looked_at(form: Form, k: int, i: int, j: int, of: Registers) -> list[str]:
     """Return the lines that load an element of the windows of a register: %v, their %place, and whether it is %in."""
-    lanes, vector, kind = of.lanes, _vector(of), TYPES[form.char]
+    lanes, vector, kind = of.lanes, vector_of(of), TYPES[form.char]
     mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
     lines = [
         f"  %own{k} = and {mask} %there, %in.w{j}",
@@ -251,13 +251,13 @@ def _looked_at(form: Form, k: int, i: int, j: int, of: Registers) -> list[str]:
             f"  %any{k} = icmp ult i64 %q{j}, %size.w\n  %some{k} = select i1 %any{k}, i64 %q{j}, i64 0",
             f"  %along{k} = mul i64 %some{k}, %x.column\n  %off{k} = add i64 %down{i}, %along{k}",
             f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 %off{k}",
-            _masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}"),
+            masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}"),
         ]
         return lines
     lines += [f"  %along{k} = mul i64 %q{j}, %x.column\n  %off{k} = add i64 %down{i}, %along{k}"]
     lines += [f"  %at{k} = getelementptr {kind}, ptr %x.at, i64 %off{k}"]
     if form.stride[2] == 1:
-        return [*lines, _masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}")]
+        return [*lines, masked_load(of, f"%v{k}", f"%at{k}", f"%in{k}")]
     places = ", ".join(f"i64 {lane * form.stride[2]}" for lane in range(lanes))
     given = f"<{lanes} x ptr> %each{k}, i32 {of.itemsize}, {mask} %in{k}, {vector} zeroinitializer"
     return [
@@ -269,7 +269,7 @@ def _looked_at(form: Form, k: int, i: int, j: int, of: Registers) -> list[str]:
 
 def _taken(form: Form, k: int, best: str, place: str, of: Registers) -> list[str]:
     """Return the lines that make %best and %found of those before and the element k."""
-    lanes, vector = of.lanes, _vector(of)
+    lanes, vector = of.lanes, vector_of(of)
     mask, ints = f"<{lanes} x i1>", f"<{lanes} x i32>"
     if not best:
         return [
@@ -319,7 +319,7 @@ def _sending(char: str, lanes: int, window: tuple[int, int, int]) -> Code:
         *_at("g", "n", "c", "d", "h", None),
         *(line for name in ("x", "to") for line in _at(name, "n", "c", None, None, None)),
         f"  %g.from = getelementptr {kind}, ptr %g.at, i64 %first",
-        _masked_load(form, "%g.few", "%g.from", "%few"),
+        masked_load(form, "%g.few", "%g.from", "%few"),
         f"  %g.all = shufflevector {vector} %g.few, {vector} poison, {ints} {_lanes('i32', windows)}",
     ]
     best, place = "", ""
@@ -331,7 +331,7 @@ def _sending(char: str, lanes: int, window: tuple[int, int, int]) -> Code:
             inner += [f"  %{name}.far{i} = add i64 %{name}.by.s{i}, %{name}.by.r{i}"]
             inner += [f"  %{name}.off{i} = add i64 %{name}.far{i}, %begin"]
             inner += [f"  %{name}.at{i} = getelementptr {kind}, ptr %{name}.at, i64 %{name}.off{i}"]
-        inner += [_masked_load(form, f"%line{i}", f"%x.at{i}", "%own")]
+        inner += [masked_load(form, f"%line{i}", f"%x.at{i}", "%own")]
         for j, k in enumerate(range(i * wide, (i + 1) * wide)):
             mine = _lanes("i32", [min(n * wide + j, lanes - 1) for n in windows])
             inner += [f"  %v{k} = shufflevector {vector} %line{i}, {vector} poison, {ints} {mine}"]
@@ -341,7 +341,7 @@ def _sending(char: str, lanes: int, window: tuple[int, int, int]) -> Code:
         inner += [
             f"  %is{i} = icmp eq {ints} {place}, {_lanes('i32', [i * wide + n % wide for n in every])}",
             f"  %out{i} = select {mask} %is{i}, {vector} %g.all, {vector} zeroinitializer",
-            _masked_store(form, f"%out{i}", f"%to.at{i}", "%own"),
+            masked_store(form, f"%out{i}", f"%to.at{i}", "%own"),
         ]
     numbers = [*_COUNTS, *_steps("g", "x", "to"), "windows"]
     text = _function(("g", "x", "to"), numbers, inner, dict.fromkeys(("g", "x", "to"), kind))

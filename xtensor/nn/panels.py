@@ -11,8 +11,8 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code, the_host
+from ..codegen.cpu.forms import form_of
 from ..codegen.cpu.gathering import gathering
-from ..codegen.cpu.gemm import form_of
 from ..codegen.cpu.lane_sums import lane_sums_kernel
 from ..codegen.cpu.sweeping import OUTSIDE
 from ..codegen.cpu.turning import turning_of

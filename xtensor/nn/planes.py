@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.dtypes import DType
 from ..codegen.cpu.compile import Code, handmade, the_host
-from ..codegen.cpu.gemm import TYPES, loads, splat
+from ..codegen.cpu.forms import TYPES, loads, splat
 from ..plan.costs import moving_seconds
 from ..run.launches import BIAS, Array, Launches, Sheet, View, W, X, Y, behind, shared
 from ..run.native import Launch, Word

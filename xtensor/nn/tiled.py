@@ -29,7 +29,7 @@ from ..codegen.cpu.attention import (
     Pass,
     attention_kernel,
 )
-from ..codegen.cpu.gemm import Form, form_of
+from ..codegen.cpu.forms import Form, form_of
 from ..codegen.cpu.turning import TURNING, turning_of
 from ..plan.costs import PRODUCT_SECONDS, moving_seconds
 from ..run.contractions import address, rows_of, steps

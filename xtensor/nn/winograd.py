@@ -19,7 +19,7 @@ from ..base.dtypes import DType
 from ..base.layout import Shape
 from ..codegen.cpu.compile import Code
 from ..codegen.cpu.finish import COLUMNS, ROWS, Finish
-from ..codegen.cpu.gemm import form_of
+from ..codegen.cpu.forms import form_of
 from ..codegen.cpu.winograd import CHUNK, WORDS, Scheme, Tiled, winograd_kernel
 from ..codegen.cpu.winograd_weights import weights_back_kernel, weights_kernel
 from ..plan.costs import (

@@ -458,9 +458,9 @@ FEW_WEIGHT_BYTES, FEW_POSITIONS = 1 << 17, 2560
 # Positions of a strip of single elements from which on packing the weights pays.
 POSITIONS = 1 << 11
 
-# Bytes of transformed inputs and products of a chunk of tiles of a Winograd convolution; but at least this part of those
-# of its weights, all of which are read for each chunk. (256 channels of 14 x 14 with 1/2 instead of 1/6: .68 of the time
-# on a Xeon with own caches of 2 MB.)
+# Bytes of transformed inputs and products of a chunk of tiles of a Winograd convolution; but at least this part of the
+# bytes of its weights, all of which are read for each chunk. (256 channels of 14 x 14, with 1/2 instead of 1/6: .68 of
+# the time on a Xeon with own caches of 2 MB.)
 WINOGRAD_CHUNK, WINOGRAD_OF_WEIGHTS = 768 * 1024, 1 / 2
 
 # Seconds of one thread for each byte of a number multiplied, of windows packed, or read in rows of positions for few

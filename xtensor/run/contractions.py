@@ -18,7 +18,8 @@ from ..base.options import settings
 from ..base.threads import worth
 from ..codegen.cpu.compile import Code, host
 from ..codegen.cpu.finish import Finish
-from ..codegen.cpu.gemm import PANEL, POINTERS, THIN, WHOLE, WORDS, Form, form_of, kernel_of
+from ..codegen.cpu.forms import Form, form_of
+from ..codegen.cpu.gemm import PANEL, POINTERS, THIN, WHOLE, WORDS, kernel_of
 from ..devices import library_of
 from ..plan.costs import CONTRACTION_COMPILED, INTEGER_SECONDS, INTEGERS_COMPILED, PACKED_BYTES
 from .native import Word

@@ -21,7 +21,7 @@ from ..base.layout import Shape, strides_over
 from ..base.threads import worth
 from ..codegen.cpu.compile import host
 from ..codegen.cpu.finish import ALIKE, COLUMNS, SINGLE, Finish, Steps
-from ..codegen.cpu.gemm import TALLEST
+from ..codegen.cpu.forms import TALLEST
 from ..codegen.cpu.loop import is_light
 from ..codegen.cpu.vector import LacksError
 from ..devices.cpu import CPU

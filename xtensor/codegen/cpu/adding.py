@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes
+from .forms import first_lanes, masked_load, masked_store
 from .sweeping import Sweeping
 
 # The words of the kernel: row n of x is added to row places[n] of y, in columns from the first one to which the
@@ -46,7 +46,7 @@ class _Adding(Sweeping):
         yield self.prefetch("%y.later.j")
         yield "  %left = sub i64 %wide, %j"
         yield from first_lanes(self.form, "inside", "%left")
-        yield _masked_load(self.form, "%one", "%x.n.j", "%inside")
-        yield _masked_load(self.form, "%other", "%y.n.j", "%inside")
+        yield masked_load(self.form, "%one", "%x.n.j", "%inside")
+        yield masked_load(self.form, "%other", "%y.n.j", "%inside")
         yield f"  %sum = fadd {self.vector} %other, %one"
-        yield _masked_store(self.form, "%sum", "%y.n.j", "%inside")
+        yield masked_store(self.form, "%sum", "%y.n.j", "%inside")

@@ -23,7 +23,8 @@ import numpy as np
 from ...base.dtypes import DType
 from .compile import Code, handmade
 from .explog import exp, log
-from .gemm import Form, declared, first_lanes, loads, micro, pack_rows, splat
+from .forms import Form, declared, first_lanes, loads, splat
+from .gemm import micro, pack_rows
 from .vector import F32, F64, SCALARS, Vector, Writer, constant, from_bits, mangled, select
 
 VALUES, COTANGENTS = "values", "cotangents"

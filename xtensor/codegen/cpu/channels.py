@@ -14,7 +14,7 @@ from itertools import product
 from typing import NamedTuple
 
 from .compile import Code, handmade
-from .gemm import Form, _masked_load, _masked_store, declared, first_lanes
+from .forms import Form, declared, first_lanes, masked_load, masked_store
 from .sweeping import OUTSIDE, Sweeping, renamed
 
 # The words of a kernel. Offsets and steps count elements.
@@ -226,9 +226,9 @@ class _Text(Sweeping):
         """Yield the lines that load a register of a column as %name, one channel of each group in all its lanes."""
         at, thin, given = f"%{way}.col{column}", self.thin, f"<{self.x_form.lanes} x {self.kind}>"
         if thin.group == thin.made == 1:
-            yield _masked_load(self.form, name, at, self.mask)
+            yield masked_load(self.form, name, at, self.mask)
             return
-        yield _masked_load(self.x_form, f"{name}.all", at, self.x_mask)
+        yield masked_load(self.x_form, f"{name}.all", at, self.x_mask)
         order = ", ".join(f"i32 {lane // thin.made * thin.group + channel}" for lane in range(self.lanes))
         yield f"  {name} = shufflevector {given} {name}.all, {given} poison, <{self.lanes} x i32> <{order}>"
 
@@ -275,7 +275,7 @@ class _Outputs(_Text):
 
     def _block(self) -> Iterator[str]:
         yield f"  %bias.at = getelementptr {self.kind}, ptr %bias, i64 %c"
-        yield _masked_load(self.form, "%bias.c", "%bias.at", self.mask)
+        yield masked_load(self.form, "%bias.c", "%bias.at", self.mask)
         yield from self._fitting("%positions")
         yield from self._outputs_at()
         if self.thin.fetches:
@@ -303,7 +303,7 @@ class _Outputs(_Text):
             for element in sorted({element for element, _ in thin.factors}):
                 name = f"%{way}.w{element}.{channel}"
                 yield from self._weight_at(f"{name}.at", f"%{way}.w.rows.this", element, channel)
-                yield _masked_load(self.form, name, f"{name}.at", self.mask)
+                yield masked_load(self.form, name, f"{name}.at", self.mask)
             for column in thin.columns:
                 given = f"%{way}.x{column}.{channel}"
                 yield from self._given(way, given, column, channel)
@@ -324,7 +324,7 @@ class _Outputs(_Text):
             if way == "part":
                 to = f"%part.to{p}"
                 yield f"  %is{p} = icmp sgt i64 %there, {p}\n  {to} = select i1 %is{p}, ptr %to{p}, ptr %aside"
-            yield _masked_store(self.form, f"%{way}.sum{p}", to, self.mask)
+            yield masked_store(self.form, f"%{way}.sum{p}", to, self.mask)
         yield "  br label %stored"
 
 
@@ -407,7 +407,7 @@ class _Rows(_Text):
         for row in range(self.count):
             rows = f"%row{row}.x.rows.this"
             lines += self._columns(f"{way}{row}", "%x.block", "%block.col", rows, thin.columns, is_whole=way == "all")
-        lines += [_masked_load(self.form, f"%{way}.g{p}", f"%to{p}", self.mask) for p in range(thin.outputs)]
+        lines += [masked_load(self.form, f"%{way}.g{p}", f"%to{p}", self.mask) for p in range(thin.outputs)]
         for column, row, channel in product(thin.columns, range(self.count), range(thin.group)):
             given = f"%{way}{row}.x{column}.{channel}"
             lines += self._given(f"{way}{row}", given, column, channel)
@@ -432,7 +432,7 @@ class _Rows(_Text):
         for row in range(self.count):
             rows = f"%row{row}.x.rows.this"
             yield from self._columns(f"one{row}", "%one.x", "%one.begin", rows, sorted(columns.values()))
-        yield _masked_load(self.form, "%one.g", "%one.to", self.mask)
+        yield masked_load(self.form, "%one.g", "%one.to", self.mask)
         for row, element, channel, turn in alone:
             given, name = f"%one{row}.x{element}.{channel}", self._named((row, element, channel, turn))
             yield from self._given(f"one{row}", given, columns[element], channel)
@@ -447,8 +447,8 @@ class _Rows(_Text):
         for row, element, channel in self.factors:
             name = f"total{row}.{element}.{channel}"
             yield from self._weight_at(f"%{name}.at", f"%row{row}.w.rows.this", element, channel)
-            yield _masked_load(self.form, f"%{name}.0", f"%{name}.at", self.mask)
+            yield masked_load(self.form, f"%{name}.0", f"%{name}.at", self.mask)
             for turn in range(self.turns):
                 both = f"{self.vector} %{name}.{turn}, %{self._named((row, element, channel, turn))}.n"
                 yield f"  %{name}.{turn + 1} = fadd {both}"
-            yield _masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", self.mask)
+            yield masked_store(self.form, f"%{name}.{self.turns}", f"%{name}.at", self.mask)

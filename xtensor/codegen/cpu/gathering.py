@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes, splat
+from .forms import first_lanes, masked_load, masked_store, splat
 from .sweeping import OUTSIDE, Sweeping
 
 # The words of the kernel: to[i, j] becomes the element of x at rows[i] + columns[j], or zero if one of these is
@@ -55,13 +55,13 @@ class _Gathering(Sweeping):
         yield from self._beside() if self.near else self._apart()
         yield f"  %to.j = getelementptr {self.kind}, ptr %to.i, i64 %j\n  %left = sub i64 %wide, %j"
         yield from first_lanes(self.form, "inside", "%left")
-        yield _masked_store(self.form, "%value", "%to.j", "%inside")
+        yield masked_store(self.form, "%value", "%to.j", "%inside")
 
     def _beside(self) -> Iterator[str]:
         yield f"  %from = getelementptr {self.kind}, ptr %x.i, i64 %j\n  %there.j = sub i64 %there, %j"
         yield from first_lanes(self.form, "own", "%there.j")
         yield f"  %has = select i1 %row.in, {self.truth} %own, {self.truth} zeroinitializer"
-        yield _masked_load(self.form, "%value", "%from", "%has")
+        yield masked_load(self.form, "%value", "%from", "%has")
 
     def _apart(self) -> Iterator[str]:
         longs = f"<{self.lanes} x i64>"

@@ -2,9 +2,9 @@
 
 Tables of offsets say where elements lie, A[i, k] at rows[i] + ks[k] and B[k, j] at ks[k] + columns[j], so that a matrix
 may be strided, transposed or gathered: the windows of a convolution are read in place. As in GotoBLAS and BLIS, both
-are packed into panels in blocks that fit the caches: of DEPTH_BYTES along the sum, `height` rows of A stay in the
-nearest cache while the panels of B, some registers wide, come from the next one. A tile of C is added up in registers.
-Every element is the sum in order, block after block, so it has the same bits however the work is cut.
+are packed into panels in blocks that fit the caches: `height` rows of A stay in the nearest cache while the panels of
+B, some registers wide, come from the next one. A tile of C is added up in registers. Every element is the sum in order,
+block after block, so it has the same bits however the work is cut.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from itertools import product
 from typing import NamedTuple
 
 from ...plan.costs import PANELS_AHEAD, ROWS_AHEAD
-from .compile import Code, Host, handmade, the_host
+from .compile import Code, handmade
 from .finish import Finish, Steps
-
-TYPES = {"f": "float", "d": "double", "i": "i32", "q": "i64"}
-
-# Bytes of a row of A in a block: 12 such rows take half of a nearest cache of 32 KB.
-DEPTH_BYTES = 1536
+from .forms import (
+    TALLEST,
+    Form,
+    declared,
+    first_lanes,
+    loads,
+    masked_load,
+    masked_store,
+    multiply_add,
+    splat,
+    vector_of,
+    words_at,
+)
 
 # Terms of panels of B that are packed at a time.
 TERMS = 16
-
-# The most rows of a tile.
-TALLEST = 12
 
 # The words of the kernel, of 8 bytes: addresses, then numbers. Offsets count elements.
 #
@@ -56,100 +61,6 @@ NUMBERS = (
 WORDS = len(POINTERS) + len(NUMBERS)
 PIECE, PANEL = 4, 3
 WHOLE, THIN = 1, 2
-
-
-def itemsize(char: str) -> int:
-    return 4 if char in "fi" else 8
-
-
-class Form(NamedTuple):
-    """What a kernel is made for: registers of `lanes` numbers, and tiles of so many rows and registers.
-
-    direct: whether B is read in place, which pays where few rows are multiplied with it; its columns are contiguous.
-    turned: whether A is transposed, with adjacent rows, so that it is packed term by term. lies: if A is read in place
-    and not packed, the elements from row to row of A, from term to term of A, and from term to term of B in a panel.
-    """
-
-    char: str
-    lanes: int
-    height: int
-    registers: int
-    direct: bool = False
-    turned: bool = False
-    lies: tuple[int, int, int] | None = None
-
-    @property
-    def kind(self) -> str:
-        return TYPES[self.char]
-
-    @property
-    def integers(self) -> bool:
-        """Whether it adds up integers, which wrap."""
-        return self.char in "iq"
-
-    @property
-    def width(self) -> int:
-        """The columns of a tile."""
-        return self.lanes * self.registers
-
-    @property
-    def deepest(self) -> int:
-        """The most terms in a block."""
-        return DEPTH_BYTES // self.itemsize
-
-    @property
-    def leading(self) -> int:
-        """The elements from row to row of a packed panel of A; copies may reach one register too far."""
-        return self.deepest + self.lanes
-
-    @property
-    def steps(self) -> tuple[int, int, int]:
-        """The elements from row to row of A, and from term to term of A and of B, as the sums read them."""
-        packed = (1, self.together, self.width) if self.turned else (self.leading, 1, self.width)
-        return self.lies or packed
-
-    @property
-    def together(self) -> int:
-        """The elements from term to term of a packed panel of a transposed A: whole registers."""
-        return -(-TALLEST // self.lanes) * self.lanes
-
-    @property
-    def traffic(self) -> float:
-        """An estimate of the time of a multiplication: panels of B come from the second cache, A from the first. As
-        many loads as multiplications can be done at a time.
-        """
-        loads = 1 / self.height + 1 / self.registers
-        return max(1, loads) + 1.5 / self.height + 0.25 / self.registers
-
-    @property
-    def itemsize(self) -> int:
-        return itemsize(self.char)
-
-    @property
-    def room(self) -> int:
-        """The elements of scratch memory besides a block of B: a panel of A, and a tile."""
-        return max(TALLEST * self.leading, self.together * self.deepest) + TALLEST * self.width + self.lanes
-
-
-def form_of(char: str, rows: int, columns: int, registers: int = 0, direct: bool = False) -> Form:
-    """Return the form for a product on this machine: panels with as equal numbers of rows as possible, as many sums at
-    a time as there are registers, and few wasted columns. registers: in a row of a tile, if given.
-    """
-    machine = the_host()
-    return _form_for(machine, char, rows, columns, registers, direct)
-
-
-@lru_cache(1024)
-def _form_for(machine: Host, char: str, rows: int, columns: int, registers: int, direct: bool) -> Form:
-    lanes = machine.vector_bytes // itemsize(char)
-    few = machine.triple.startswith("x86") and machine.vector_bytes < 64  # 16 registers instead of 32
-    forms = []
-    for number in [registers] if registers else range(1, 4 if few else 6):
-        # Registers hold the sums, a row of B, its masks if these need vector registers too, and an element of A.
-        tallest = max(min(TALLEST, (15 if few else 31) // number - 1 - (direct and few)), 1)
-        height = -(-rows // -(-rows // tallest))
-        forms.append(Form(char, lanes, height, number, direct))
-    return min(forms, key=lambda form: -(-columns // form.width) * form.width * form.traffic)
 
 
 @lru_cache(256)
@@ -183,76 +94,12 @@ def source(form: Form, finish: Finish | None = None, name: str = "kernel") -> st
     return "\n".join([*sorted(known), tile, *constants.values(), *parts])
 
 
-def declared(form: Form) -> set[str]:
-    vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
-    found = {
-        f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, {mask}, {vector})",
-        f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, {mask})",
-        "declare i64 @llvm.smin.i64(i64, i64)",
-        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-    }
-    return found | (set() if form.integers else {f"declare {vector} @llvm.fma.{suffix}({vector}, {vector}, {vector})"})
-
-
-def _vector(form: Form) -> str:
-    return f"<{form.lanes} x {form.kind}>"
-
-
-def _suffix(form: Form) -> str:
-    return f"v{form.lanes}{'i' if form.integers else 'f'}{8 * form.itemsize}"
-
-
-def loads(pointers: Sequence[str], numbers: Sequence[str]) -> Iterator[str]:
-    """Yield the lines that load the words of %table: pointers, then numbers."""
-    for place, name in enumerate((*pointers, *numbers)):
-        yield f"  %at.{name} = getelementptr i64, ptr %table, i64 {place}"
-        yield f"  %{name} = load {'ptr' if name in pointers else 'i64'}, ptr %at.{name}"
-
-
-def splat(name: str, kind: str, vector: str, lanes: int, of: str = "") -> list[str]:
-    """Return the lines that broadcast %name, or the number `of`, to a vector %name.all."""
-    return [
-        f"  %{name}.one = insertelement {vector} poison, {kind} %{of or name}, i32 0",
-        f"  %{name}.all = shufflevector {vector} %{name}.one, {vector} poison, <{lanes} x i32> zeroinitializer",
-    ]
-
-
-def first_lanes(form: Form, name: str, count: str) -> list[str]:
-    """Return the lines that make %name the mask of the first lanes; count: of these, an i64."""
-    lanes = form.lanes
-    ints = f"<{lanes} x i32>"
-    counting = ", ".join(f"i32 {lane}" for lane in range(lanes))
-    return [
-        f"  %{name}.n = trunc i64 {count} to i32",
-        *splat(f"{name}.n", "i32", ints, lanes),
-        f"  %{name} = icmp slt {ints} <{counting}>, %{name}.n.all",
-    ]
-
-
-def _masked_load(form: Form, name: str, pointer: str, mask: str) -> str:
-    vector = _vector(form)
-    given = f"ptr align {form.itemsize} {pointer}, <{form.lanes} x i1> {mask}, {vector} zeroinitializer"
-    return f"  {name} = call {vector} @llvm.masked.load.{_suffix(form)}.p0({given})"
-
-
-def _masked_store(form: Form, value: str, pointer: str, mask: str) -> str:
-    given = f"{_vector(form)} {value}, ptr align {form.itemsize} {pointer}, <{form.lanes} x i1> {mask}"
-    return f"  call void @llvm.masked.store.{_suffix(form)}.p0({given})"
-
-
-def _words(names: Sequence[str], base: str) -> Iterator[str]:
-    """Yield the lines that load words from a pointer on."""
-    for place, name in enumerate(names):
-        yield f"  %{name}.p = getelementptr i64, ptr {base}, i64 {place}"
-        yield f"  %{name} = load i64, ptr %{name}.p"
-
-
 def pack_rows(form: Form) -> str:
     """Return the function that packs rows of a block of A, copying as many elements at a time as are contiguous."""
     lines = [
         "define internal void @pack.rows(ptr %a, ptr %rows, ptr %ks, ptr %runs, ptr %to, i64 %height, i64 %depth) {",
         "entry:\n  br label %row\nrow:\n  %r = phi i64 [0, %entry], [%r.n, %row.next]",
-        *_words(["offset"], "%row.at"),
+        *words_at(["offset"], "%row.at"),
         f"  %from = getelementptr {form.kind}, ptr %a, i64 %offset\n  %out.at = mul i64 %r, {form.leading}",
         f"  %out = getelementptr {form.kind}, ptr %to, i64 %out.at\n  br label %some",
         "some:\n  %k = phi i64 [0, %row], [%k.n, %some.next]",
@@ -265,12 +112,12 @@ def pack_rows(form: Form) -> str:
         f"long:\n  %j = phi i64 [0, %some], [%j.n, %long]\n  %j.n = add i64 %j, {form.lanes}",
         f"  %long.at = getelementptr {form.kind}, ptr %some.at, i64 %j",
         f"  %long.to = getelementptr {form.kind}, ptr %some.to, i64 %j",
-        f"  %long.x = load {_vector(form)}, ptr %long.at, align {form.itemsize}",
-        f"  store {_vector(form)} %long.x, ptr %long.to, align {form.itemsize}\n  %j.left = sub i64 %count, %j.n",
+        f"  %long.x = load {vector_of(form)}, ptr %long.at, align {form.itemsize}",
+        f"  store {vector_of(form)} %long.x, ptr %long.to, align {form.itemsize}\n  %j.left = sub i64 %count, %j.n",
         f"  %j.more = icmp sge i64 %j.left, {form.lanes}\n  br i1 %j.more, label %long, label %some.next\nshort:",
         *first_lanes(form, "mask", "%count"),
-        _masked_load(form, "%some.x", "%some.at", "%mask"),
-        f"  store {_vector(form)} %some.x, ptr %some.to, align {form.itemsize}\n  br label %some.next\nsome.next:",
+        masked_load(form, "%some.x", "%some.at", "%mask"),
+        f"  store {vector_of(form)} %some.x, ptr %some.to, align {form.itemsize}\n  br label %some.next\nsome.next:",
         "  %went = phi i64 [%j.n, %long], [%count, %short]",
         "  %k.n = add i64 %k, %went\n  %more = icmp slt i64 %k.n, %depth\n  br i1 %more, label %some, label %row.next",
         "row.next:\n  %r.n = add i64 %r, 1\n  %again = icmp slt i64 %r.n, %height",
@@ -299,9 +146,9 @@ def _pack_terms(form: Form) -> str:
     for v in parts:
         lines += [
             f"  %at{v} = getelementptr {form.kind}, ptr %term, i64 {v}",
-            _masked_load(form, f"%x{v}", f"%at{v}", f"%mask{v}"),
+            masked_load(form, f"%x{v}", f"%at{v}", f"%mask{v}"),
             f"  %to{v} = getelementptr {form.kind}, ptr %out, i64 {v}",
-            f"  store {_vector(form)} %x{v}, ptr %to{v}, align {form.itemsize}",
+            f"  store {vector_of(form)} %x{v}, ptr %to{v}, align {form.itemsize}",
         ]
     lines += ["  %k.n = add i64 %k, 1\n  %more = icmp slt i64 %k.n, %depth"]
     return "\n".join([*lines, "  br i1 %more, label %some, label %done\ndone:\n  ret void\n}"])
@@ -314,7 +161,7 @@ def _pack_columns(form: Form) -> str:
         "entry:\n  br label %piece",
         f"piece:\n  %n = phi i64 [0, %entry], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
-        *_words(["source", "lane", "columns"], "%this"),
+        *words_at(["source", "lane", "columns"], "%this"),
         *first_lanes(form, "mask", "%columns"),
         f"  %from = getelementptr {form.kind}, ptr %b, i64 %source",
         f"  %out = getelementptr {form.kind}, ptr %to, i64 %lane",
@@ -331,15 +178,15 @@ def _pack_columns(form: Form) -> str:
         ]
         if name == "full":
             lines += [
-                f"  {x} = load {_vector(form)}, ptr {x}.at, align {form.itemsize}",
+                f"  {x} = load {vector_of(form)}, ptr {x}.at, align {form.itemsize}",
                 f"  {x}.ahead = getelementptr i8, ptr {x}.at, i64 {ROWS_AHEAD}",
                 f"  call void @llvm.prefetch.p0(ptr {x}.ahead, i32 0, i32 3, i32 1)",
-                f"  store {_vector(form)} {x}, ptr {to}, align {form.itemsize}",
+                f"  store {vector_of(form)} {x}, ptr {to}, align {form.itemsize}",
             ]
         else:  # store old values behind it: masked stores take many times as long on some processors
-            vector, mask = _vector(form), f"<{form.lanes} x i1> %mask"
+            vector, mask = vector_of(form), f"<{form.lanes} x i1> %mask"
             lines += [
-                _masked_load(form, f"{x}.own", f"{x}.at", "%mask"),
+                masked_load(form, f"{x}.own", f"{x}.at", "%mask"),
                 f"  {x}.old = load {vector}, ptr {to}, align {form.itemsize}",
                 f"  {x} = select {mask}, {vector} {x}.own, {vector} {x}.old",
                 f"  store {vector} {x}, ptr {to}, align {form.itemsize}",
@@ -378,7 +225,7 @@ def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = 
         "  br label %piece",
         f"piece:\n  %n = phi i64 [0, %row], [%n.n, %piece.next]\n  %at = mul i64 %n, {PIECE}",
         "  %this = getelementptr i64, ptr %pieces, i64 %at",
-        *_words(["source", "lane", "columns", "target"], "%this"),
+        *words_at(["source", "lane", "columns", "target"], "%this"),
         *first_lanes(form, "mask", "%columns"),
         f"  %in.tile = getelementptr {form.kind}, ptr %tile.row, i64 %lane",
         f"  %in.c = getelementptr {form.kind}, ptr %c.row, i64 %target",
@@ -393,13 +240,13 @@ def _pieces(form: Form, name: str, move: Sequence[str], around: Around | None = 
 
 def _scatter(form: Form) -> str:
     """Return the function that writes a tile to C."""
-    move = [_masked_load(form, "%x", "%in.tile", "%mask"), _masked_store(form, "%x", "%in.c", "%mask")]
+    move = [masked_load(form, "%x", "%in.tile", "%mask"), masked_store(form, "%x", "%in.c", "%mask")]
     return _pieces(form, "scatter", move)
 
 
 def _gather(form: Form) -> str:
     """Return the function that reads a tile of C."""
-    move = [_masked_load(form, "%x", "%in.c", "%mask"), _masked_store(form, "%x", "%in.tile", "%mask")]
+    move = [masked_load(form, "%x", "%in.c", "%mask"), masked_store(form, "%x", "%in.tile", "%mask")]
     return _pieces(form, "gather", move)
 
 
@@ -412,7 +259,7 @@ def _finish_pieces(form: Form, steps: Steps) -> str:
     row, lines[:] = [*lines], []
     steps.writer.block = "piece"
     lines += [
-        _masked_load(form, "%x", "%in.tile", "%mask"),
+        masked_load(form, "%x", "%in.tile", "%mask"),
         "  %in.row = add i64 %row.offset, %target\n  %place = add i64 %in.row, %begin\n  %j.piece = add i64 %j, %lane",
     ]
     steps.write("%x", "%place", "%j.piece", "", "%mask")
@@ -424,7 +271,7 @@ def micro(form: Form, height: int, registers: int, steps: Steps | None = None, n
     """Return the microkernel that adds up a tile, or its first registers, and applies the steps that follow where it
     `ends`. i, j, place: row and column of its first element, and its offset in C.
     """
-    vector, align = _vector(form), form.itemsize
+    vector, align = vector_of(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = [
         f"define internal void @{name}{height}.{registers}(ptr %a, ptr %b, ptr %c, ptr %c.rows, ptr %bias.rows, "
@@ -486,7 +333,7 @@ def _finished(form: Form, cells: Sequence[tuple[int, int]], steps: Steps) -> lis
 
 def _first_sums(form: Form, height: int, registers: int) -> list[str]:
     """Return the lines that begin a tile: with biases, or with the sums of the blocks before."""
-    kind, vector, align = form.kind, _vector(form), form.itemsize
+    kind, vector, align = form.kind, vector_of(form), form.itemsize
     cells = [(r, v) for r in range(height) for v in range(registers)]
     lines = ["  br i1 %first, label %new, label %old\nnew:"]
     for v in range(registers):
@@ -511,7 +358,7 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
     """Return the loop that adds up the terms of a tile: one term per turn, as with several LLVM would move the loads to
     the front and spill registers to the stack.
     """
-    kind, vector, align = form.kind, _vector(form), form.itemsize
+    kind, vector, align = form.kind, vector_of(form), form.itemsize
     height, registers = (1 + last for last in cells[-1])
     down, along, on = form.steps
     phi = "phi {} [{}, %new], [{}, %old], [{}, %sum]".format
@@ -525,7 +372,7 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
         lines += [f"  %b{v}.at = getelementptr {kind}, ptr %b.{'row' if form.direct else 'k'}, i64 {v * form.lanes}"]
         loaded = f"  %b{v} = load {vector}, ptr %b{v}.at, align {align}"
         if form.direct:
-            lines += [_masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}")]
+            lines += [masked_load(form, f"%b{v}", f"%b{v}.at", f"%mask{v}")]
             continue
         lines += [loaded, f"  %b{v}.ahead = getelementptr i8, ptr %b{v}.at, i64 {PANELS_AHEAD}"]
         lines += [f"  call void @llvm.prefetch.p0(ptr %b{v}.ahead, i32 0, i32 3, i32 1)"]
@@ -535,7 +382,7 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
             *splat(f"x{r}", kind, vector, form.lanes),
         ]
         for v in range(registers):
-            lines += _multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
+            lines += multiply_add(form, f"%sum{r}.{v}", f"%x{r}.all", f"%b{v}", f"%acc{r}.{v}")
     lines += [
         f"  %a.n = getelementptr {kind}, ptr %a.k, i64 {along}\n  %b.n = getelementptr {kind}, ptr %b.k, i64 {on}",
         "  %k.n = add i64 %k, 1\n  %on = icmp slt i64 %k.n, %depth\n  br i1 %on, label %sum, label %end\nend:",
@@ -543,17 +390,9 @@ def _sum(form: Form, cells: Sequence[tuple[int, int]]) -> list[str]:
     return lines
 
 
-def _multiply_add(form: Form, name: str, x: str, y: str, z: str) -> list[str]:
-    """Return the lines that compute a vector x * y + z."""
-    vector = _vector(form)
-    if form.integers:
-        return [f"  {name}.x = mul {vector} {x}, {y}", f"  {name} = add {vector} {name}.x, {z}"]
-    return [f"  {name} = call {vector} @llvm.fma.{_suffix(form)}({vector} {x}, {vector} {y}, {vector} {z})"]
-
-
 def _driver(form: Form, finish: Finish | None, name: str) -> str:
     """Return the function that loops over blocks of the sum, panels of rows, and panels of columns."""
-    kind, short = form.kind, max(form.height - 1, 1)
+    kind = form.kind
     lines = [
         f"define void @{name}(ptr %table) {{\nentry:",
         *loads(POINTERS, NUMBERS),
@@ -574,18 +413,9 @@ def _driver(form: Form, finish: Finish | None, name: str) -> str:
         *(f"  %{x}.at = getelementptr i64, ptr %{x}, i64 %k0" for x in ("a.ks", "a.runs", "b.ks")),
         f"  %in.panel = mul i64 %k0, {form.width}\n  %b.at = getelementptr {kind}, ptr %b.chunk, i64 %in.panel",
         "  %b.from = select i1 %is.packed, ptr %b.at, ptr %blocks",
-        "  br i1 %is.packed, label %rows, label %pack\npack:",
+        "  br i1 %is.packed, label %tiles, label %pack\npack:",
         *_packing(form),
-        "  %n = phi i64 [0, %block], [0, %pack.next], [%n.n, %rows.next]",
-        "  %i = phi i64 [%row.first, %block], [%row.first, %pack.next], [%i.n, %rows.next]",
-        f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
-        *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
-        f"  %bias.i = getelementptr {kind}, ptr %bias.rows, i64 %i",
-        *_panel_of_rows(form),
-        "  br label %panel\npanel:",
-        *_over_panels(form, finish),
-        "  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %i.more = icmp slt i64 %i.n, %row.count",
-        "  br i1 %i.more, label %rows, label %block.next\nblock.next:",
+        *_over_tiles(form, finish),
         "  br i1 %last, label %chunk.next, label %block\nchunk.next:",
         "  %p.more.left = icmp slt i64 %p1, %panel.count\n  br i1 %p.more.left, label %chunk, label %matrix.next",
         "matrix.next:",
@@ -599,6 +429,12 @@ def _driver(form: Form, finish: Finish | None, name: str) -> str:
 
 def _panel_of_rows(form: Form) -> list[str]:
     """Return the lines that find a panel of A, after packing it unless it is read in place."""
+    short = max(form.height - 1, 1)
+    lines = [
+        f"  %is.tall = icmp slt i64 %n, %tall\n  %height = select i1 %is.tall, i64 {form.height}, i64 {short}",
+        *(f"  %{x}.i = getelementptr i64, ptr %{x}, i64 %i" for x in ("a.rows", "c.rows")),
+        f"  %bias.i = getelementptr {form.kind}, ptr %bias.rows, i64 %i",
+    ]
     row, term, _ = form.steps
     lies = [
         f"  %a.down = mul i64 %i, {row}\n  %a.along = mul i64 %k0, {term}\n  %a.far = add i64 %a.down, %a.along",
@@ -609,7 +445,7 @@ def _panel_of_rows(form: Form) -> list[str]:
         "i64 %terms)",
         "  %a.panel = getelementptr i8, ptr %scratch, i64 0",
     ]
-    return lies if form.lies else packed
+    return [*lines, *(lies if form.lies else packed)]
 
 
 def _packing(form: Form) -> list[str]:
@@ -622,13 +458,13 @@ def _packing(form: Form) -> list[str]:
         f"  %t.blocks = getelementptr {kind}, ptr %blocks, i64 %t.step\n  br label %pack.panel\npack.panel:",
         "  %q = phi i64 [0, %pack], [%q.n, %pack.panel]\n  %q.own = add i64 %p0, %q",
         f"  %q.at = mul i64 %q.own, {PANEL}\n  %q.panel = getelementptr i64, ptr %panels, i64 %q.at",
-        *_words(["q.first", "q.count"], "%q.panel"),
+        *words_at(["q.first", "q.count"], "%q.panel"),
         f"  %q.first.at = mul i64 %q.first, {PIECE}\n  %q.pieces = getelementptr i64, ptr %pieces, i64 %q.first.at",
         f"  %q.step = mul i64 %q, %b.step\n  %q.to = getelementptr {kind}, ptr %t.blocks, i64 %q.step",
         "  call void @pack.columns(ptr %b, ptr %t.at, ptr %q.pieces, i64 %q.count, ptr %q.to, i64 %t.terms)",
         "  %q.n = add i64 %q, 1\n  %q.more = icmp slt i64 %q.n, %some",
         "  br i1 %q.more, label %pack.panel, label %pack.next\npack.next:",
-        "  %t.more = icmp slt i64 %t.n, %terms\n  br i1 %t.more, label %pack, label %rows\nrows:",
+        "  %t.more = icmp slt i64 %t.n, %terms\n  br i1 %t.more, label %pack, label %tiles\ntiles:",
     ]
 
 
@@ -641,24 +477,63 @@ def _call_micro(form: Form, label: str, height: int, given: str) -> list[str]:
     ]
 
 
-def _over_panels(form: Form, finish: Finish | None) -> list[str]:
-    """Return the lines that multiply a panel of rows with panels of columns; parts of tiles are made aside."""
-    kind, short = form.kind, max(form.height - 1, 1)
-    goes_on = str(finish is None or finish.in_registers).lower()
-    given = (
-        "ptr %b.panel, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 0, "
-        "i1 %ends, i64 %i, i64 %j, i64 %place, ptr %finish"
-    )
+def _over_tiles(form: Form, finish: Finish | None) -> Iterator[str]:
+    """Yield the loops over panels of rows and of columns, from %tiles to %block.next."""
+    rows, panels = ("row", _panel_of_rows(form)), ("panel", _panel_of_columns(form))
+    (outer, of_outer), (inner, of_inner) = (panels, rows) if form.keeps_columns else (rows, panels)
+    yield f"  br label %{outer}\n{outer}:"
+    yield from _counted(outer, "tiles")
+    yield from of_outer
+    yield f"  br label %{inner}\n{inner}:"
+    yield from _counted(inner, outer)
+    yield from of_inner
+    yield from _tile(form, finish, f"{inner}.next")
+    for name, then in ((inner, f"{outer}.next"), (outer, "block.next")):
+        yield f"{name}.next:"
+        yield from _COUNTED[name][1]
+        yield f"  br i1 %{name}.more, label %{name}, label %{then}"
+    yield "block.next:"
+
+
+# The counters of panels of rows and of columns: what they are at first, then, and whether there are more.
+_COUNTED = {
+    "row": (
+        {"n": ("0", "%n.n"), "i": ("%row.first", "%i.n")},
+        ["  %n.n = add i64 %n, 1\n  %i.n = add i64 %i, %height\n  %row.more = icmp slt i64 %i.n, %row.count"],
+    ),
+    "panel": ({"p": ("0", "%p.n")}, ["  %p.n = add i64 %p, 1\n  %panel.more = icmp slt i64 %p.n, %some"]),
+}
+
+
+def _counted(name: str, before: str) -> Iterator[str]:
+    """Yield the counters of a loop."""
+    for counter, (first, then) in _COUNTED[name][0].items():
+        yield f"  %{counter} = phi i64 [{first}, %{before}], [{then}, %{name}.next]"
+
+
+def _panel_of_columns(form: Form) -> list[str]:
+    """Return the lines that find a panel of B, and where its columns are in C."""
+    kind = form.kind
     return [
-        "  %p = phi i64 [0, %rows], [%p.n, %panel.next]\n  %p.own = add i64 %p0, %p",
-        f"  %p.words = mul i64 %p.own, {PANEL}",
+        f"  %p.own = add i64 %p0, %p\n  %p.words = mul i64 %p.own, {PANEL}",
         "  %panel.at = getelementptr i64, ptr %panels, i64 %p.words",
-        *_words(["first.piece", "count", "whole"], "%panel.at"),
+        *words_at(["first.piece", "count", "whole"], "%panel.at"),
         f"  %pieces.at = mul i64 %first.piece, {PIECE}\n  %own = getelementptr i64, ptr %pieces, i64 %pieces.at",
         f"  %p.step = mul i64 %p, %b.step\n  %b.panel = getelementptr {kind}, ptr %b.from, i64 %p.step",
         f"  %j = mul i64 %p.own, {form.width}\n  %bias.j = getelementptr {kind}, ptr %bias.columns, i64 %j",
         "  %target.at = getelementptr i64, ptr %own, i64 3\n  %target = load i64, ptr %target.at",
         f"  %c.p = getelementptr {kind}, ptr %c, i64 %target\n  %place = add i64 %target, %begin",
+    ]
+
+
+def _tile(form: Form, finish: Finish | None, after: str) -> list[str]:
+    """Return the lines that compute a tile, a part of one aside, and go on."""
+    short, goes_on = max(form.height - 1, 1), str(finish is None or finish.in_registers).lower()
+    given = (
+        "ptr %b.panel, ptr %c.to, ptr %c.steps, ptr %bias.i, ptr %bias.j, i64 %terms, i1 %first, ptr %b.ks.at, i64 0, "
+        "i1 %ends, i64 %i, i64 %j, i64 %place, ptr %finish"
+    )
+    return [
         f"  %in.c = icmp eq i64 %whole, {WHOLE}\n  %to.c = select i1 {goes_on}, i1 %in.c, i1 false",
         "  %is.whole = select i1 %last, i1 %to.c, i1 %in.c\n  br i1 %is.whole, label %go, label %part\npart:",
         "  br i1 %first, label %go, label %read\nread:",
@@ -671,22 +546,19 @@ def _over_panels(form: Form, finish: Finish | None) -> list[str]:
         "low:",
         *_call_micro(form, "low", short, given),
         "went:",
-        *_ending(finish is not None),
-        "panel.next:",
-        "  %p.n = add i64 %p, 1\n  %p.more = icmp slt i64 %p.n, %some",
-        "  br i1 %p.more, label %panel, label %rows.next\nrows.next:",
+        *_ending(after, finish is not None),
     ]
 
 
-def _ending(finishes: bool) -> list[str]:
-    """Return the lines that end a tile in scratch memory; finishes: whether steps follow on the sums."""
+def _ending(after: str, finishes: bool) -> list[str]:
+    """Return the lines that end a tile in scratch memory, and go on. finishes: whether steps follow on the sums."""
     pieces = "ptr %tile, ptr %c, ptr %c.rows.i, ptr %own, i64 %count, i64 %height"
-    lines = [f"  call void @scatter({pieces})\n  br label %panel.next"]
+    lines = [f"  call void @scatter({pieces})\n  br label %{after}"]
     if finishes:
         lines = [
             "  br i1 %last, label %finished, label %stored\nstored:",
             *lines,
             f"finished:\n  call void @finish.pieces({pieces}, i64 %i, i64 %j, i64 %begin, ptr %finish)",
-            "  br label %panel.next",
+            f"  br label %{after}",
         ]
-    return ["  br i1 %is.whole, label %panel.next, label %write\nwrite:", *lines]
+    return [f"  br i1 %is.whole, label %{after}, label %write\nwrite:", *lines]

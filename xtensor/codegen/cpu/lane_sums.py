@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes
+from .forms import first_lanes, masked_load, masked_store
 from .sweeping import Sweeping
 
 # The words of the kernel: the element of `to` at rows[i] + columns[j] becomes the sum of the elements [i, j] of
@@ -54,7 +54,7 @@ class _LaneSums(Sweeping):
         total = "%sum" if self.is_wide else "%total"
         if self.near:
             yield f"  %to.j = getelementptr {self.kind}, ptr %to.i, i64 %j"
-            yield _masked_store(self.form, total, "%to.j", "%inside")
+            yield masked_store(self.form, total, "%to.j", "%inside")
             return
         yield "  %columns.at = getelementptr i64, ptr %columns, i64 %j"
         yield f"  %far = load <{self.lanes} x i64>, ptr %columns.at, align 8"
@@ -63,7 +63,7 @@ class _LaneSums(Sweeping):
 
     def _add(self) -> Iterator[str]:
         yield from self.far("x.n", "%x.j", "%n", "%apart")
-        yield _masked_load(self.form, "%one", "%x.n", "%inside")
+        yield masked_load(self.form, "%one", "%x.n", "%inside")
         if not self.is_wide:
             yield f"  %one.wide = fpext {self.vector} %one to {self.sums}"
         yield f"  %sum = fadd {self.sums} %old, {'%one' if self.is_wide else '%one.wide'}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes, splat
+from .forms import first_lanes, masked_load, masked_store, splat
 from .sweeping import Sweeping
 
 # The words of a call: the first plane, the scratch memory between passes, and the first plane written; how many planes,
@@ -75,7 +75,7 @@ class _Resampling(Sweeping):
         carried = [(f"sum{n}", self.vector, negative, f"%sum.n{n}")]
         yield from self.loop(f"tap{n}", f"k{n}", f"%taps{n}", self._tap(n, first, part), carried=carried)
         yield f"  %to.j{n} = getelementptr {self.kind}, ptr {made}, i64 %j{n}"
-        yield _masked_store(self.form, f"%sum.n{n}", f"%to.j{n}", f"%own{n}")
+        yield masked_store(self.form, f"%sum.n{n}", f"%to.j{n}", f"%own{n}")
 
     def _tap(self, n: int, first: str, part: Iterator[str]) -> Iterator[str]:
         yield f"  %behind{n} = mul i64 %k{n}, %outputs{n}\n  %at{n} = add i64 %behind{n}, {first}"
@@ -91,7 +91,7 @@ class _Resampling(Sweeping):
         yield from self.far(f"from.c{n}", f"%from{n}", f"%long{n}", f"%from.step{n}")
         yield f"  %from.j{n} = getelementptr {self.kind}, ptr %from.c{n}, i64 %j{n}"
         yield from self.masked(f"has{n}", f"%own{n}", f"%there{n}")
-        yield _masked_load(self.form, f"%value{n}", f"%from.j{n}", f"%has{n}")
+        yield masked_load(self.form, f"%value{n}", f"%from.j{n}", f"%has{n}")
         yield f"  %weight.at{n} = getelementptr {self.kind}, ptr %weights{n}, i64 %at{n}"
         yield f"  %weight{n} = load {self.kind}, ptr %weight.at{n}"
         yield from splat(f"weight{n}", self.kind, self.vector, self.lanes)

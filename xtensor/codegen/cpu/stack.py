@@ -13,7 +13,7 @@ from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from .compile import Code, handmade, the_host
-from .gemm import Form, declared, itemsize, loads, splat
+from .forms import Form, declared, itemsize, loads, splat
 
 # Kernels that are remembered.
 REMEMBERED = 256

@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from .compile import Code, handmade
 from .finish import Finish
-from .gemm import NUMBERS, POINTERS, WORDS, Form, declared, source
+from .forms import Form, declared
+from .gemm import NUMBERS, POINTERS, WORDS, source
 from .strip_rows import STRIP_WORDS, Strip, StripText
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...plan.costs import AHEAD, ROWS_AHEAD
-from .gemm import _masked_load, _masked_store, first_lanes, splat
+from .forms import first_lanes, masked_load, masked_store, splat
 from .sweeping import OUTSIDE, Sweeping
 from .turning import transposed
 
@@ -197,7 +197,7 @@ class StripText(Sweeping):
             yield f"  %at{part} = add {ints} %from.all, <{counting}>"
             yield f"  %in{part} = icmp ult {ints} %at{part}, %there.all"
             yield f"  %x.t{part} = getelementptr {self.kind}, ptr %x.r, i64 %from{part}"
-            yield _masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
+            yield masked_load(self.form, f"%in.x{part}", f"%x.t{part}", f"%in{part}")
         for phase in range(phases):
             value = "%in.x0"
             if phases == 2:
@@ -253,7 +253,7 @@ class StripText(Sweeping):
                 yield f"  %{own}.some{n} = select i1 %{own}.is{n}, ptr {x}, ptr {begin}"
                 yield from self.masked(f"{own}.in{n}", masks[0], f"%{own}.is{n}")
                 x = f"%{own}.some{n}"
-                load = _masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
+                load = masked_load(self.form, f"%{own}.line{n}", x, f"%{own}.in{n}")
             yield load
             yield f"  %{own}.ahead{n} = getelementptr i8, ptr {x}, i64 {ROWS_AHEAD}"
             yield self.prefetch(f"%{own}.ahead{n}")
@@ -265,7 +265,7 @@ class StripText(Sweeping):
             yield from first_lanes(self.form, f"{own}.mask", masks[1])
         for n, name in enumerate(names):
             whole = f"  store {self.vector} {name}, ptr {y}, align {self.form.itemsize}"
-            yield whole if masks is None else _masked_store(self.form, name, y, f"%{own}.mask")
+            yield whole if masks is None else masked_store(self.form, name, y, f"%{own}.mask")
             yield f"  %{own}.to{n} = getelementptr {self.kind}, ptr {y}, i64 {y_step}"
             y = f"%{own}.to{n}"
 
@@ -281,7 +281,7 @@ class StripText(Sweeping):
             yield f"  %in{first} = select i1 %is.in, {truth} <{inside}>, {truth} zeroinitializer"
             for name in ("x.t", "to.t"):
                 yield f"  %{name}{first} = getelementptr {self.kind}, ptr %{name}, i64 {first}"
-            yield _masked_load(self.form, f"%in.x{first}", f"%x.t{first}", f"%in{first}")
+            yield masked_load(self.form, f"%in.x{first}", f"%x.t{first}", f"%in{first}")
             yield f"  store {self.vector} %in.x{first}, ptr %to.t{first}, align {self.form.itemsize}"
 
     # -- registers
@@ -296,7 +296,7 @@ class StripText(Sweeping):
         """Yield masked loads of registers from a pointer on."""
         for v in range(self.own.registers):
             yield f"  %{name}{v}.at = getelementptr {self.kind}, ptr {pointer}, i64 {v * self.lanes}"
-            yield _masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
+            yield masked_load(self.form, f"%{name}{v}", f"%{name}{v}.at", f"%mask{v}")
 
     def _crossed(self, many: str, pointer: str, one: str, numbers: Sequence[Iterator[str]]) -> Iterator[str]:
         """Yield the multiply-adds of a block: registers %many... from a pointer on, each with all numbers %one... of a

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from .compile import Code, handmade
-from .gemm import _masked_load, _masked_store, first_lanes
+from .forms import first_lanes, masked_load, masked_store
 from .strip_rows import Strip, StripText
 
 
@@ -96,11 +96,11 @@ class _Weights(StripText):
             yield f"  {name}.k = add i64 %k0, {t}\n  {name}.row = mul i64 {name}.k, %pitch"
             yield f"  {name}.far = add i64 {name}.row, {v * self.lanes}"
             yield f"  {name}.at = getelementptr {self.kind}, ptr %w.o, i64 {name}.far"
-            yield _masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
+            yield masked_load(self.form, f"{name}.old", f"{name}.at", f"%mask{v}")
             yield f"  {name}.new = icmp sge i64 {name}.k, %k"
             yield f"  {name}.sum = fadd {self.vector} {name}.old, %sum{t}.{v}"
             yield f"  {name} = select i1 {name}.new, {self.vector} {name}.sum, {self.vector} {name}.old"
-            yield _masked_store(self.form, name, f"{name}.at", f"%mask{v}")
+            yield masked_store(self.form, name, f"{name}.at", f"%mask{v}")
 
     def _row(self) -> Iterator[str]:
         yield from self._at_row()
@@ -161,7 +161,7 @@ class _WeightsFirst(StripText):
             names = [f"%half{half}.{n}" for n in range(half)]
         yield f"  %w.i = getelementptr {self.kind}, ptr %w.g, i64 %i\n  %left.i = sub i64 %number, %i"
         yield from first_lanes(self.form, "mask.i", "%left.i")
-        yield _masked_store(self.form, names[0], "%w.i", "%mask.i")
+        yield masked_store(self.form, names[0], "%w.i", "%mask.i")
 
     def _folded(self, low: str, high: str, name: str, half: int) -> Iterator[str]:
         """Yield what adds up pairs of lanes of two registers, `half` apart: sums of the first register go to the lanes
@@ -211,11 +211,11 @@ class _WeightsFirst(StripText):
         yield from first_lanes(self.form, "mask", "%left.p")
         for t in range(self.own.terms):
             yield f"  %x{t}.p = getelementptr {self.kind}, ptr %x{t}.r, i64 %p"
-            yield _masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
+            yield masked_load(self.form, f"%x{t}", f"%x{t}.p", "%mask")
         yield f"  %y0.p = getelementptr {self.kind}, ptr %y.o, i64 %p"
         for b in range(self.own.block):
             if b:
                 yield f"  %y{b}.p = getelementptr {self.kind}, ptr %y{b - 1}.p, i64 %y.step"
-            yield _masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
+            yield masked_load(self.form, f"%y{b}", f"%y{b}.p", "%mask")
             for t in range(self.own.terms):
                 yield self.multiply_add(f"%sum{t}.{b}", f"%x{t}", f"%y{b}", f"%old{t}.{b}")

@@ -16,7 +16,7 @@ from math import lcm
 from ...plan.costs import ROWS_AHEAD
 from .compile import Code, handmade
 from .finish import Finish, Steps
-from .gemm import Form, _masked_store, _suffix, declared, first_lanes
+from .forms import Form, declared, first_lanes, masked_store, suffix_of
 from .strip_rows import Strip, StripText
 from .sweeping import renamed
 from .turning import transposed
@@ -24,7 +24,7 @@ from .turning import transposed
 
 def scatter_of(form: Form) -> str:
     """Return the name of the intrinsic that scatters a register to any addresses."""
-    return f"llvm.masked.scatter.{_suffix(form)}.v{form.lanes}p0"
+    return f"llvm.masked.scatter.{suffix_of(form)}.v{form.lanes}p0"
 
 
 @lru_cache(256)
@@ -133,7 +133,7 @@ class _Ending(StripText):
         yield f"  %to{own}.0 = getelementptr {self.kind}, ptr {to}, i64 {far}"
         if apart == 1:
             whole = f"  store {self.vector} {value}, ptr %to{own}.0, align {self.form.itemsize}"
-            yield _masked_store(self.form, value, f"%to{own}.0", f"%mask{own}") if masked else whole
+            yield masked_store(self.form, value, f"%to{own}.0", f"%mask{own}") if masked else whole
         elif masked:
             places = ", ".join(f"i64 {n * apart}" for n in range(lanes))
             yield f"  %each{own} = getelementptr {self.kind}, ptr %to{own}.0, <{lanes} x i64> <{places}>"

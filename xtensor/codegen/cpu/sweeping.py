@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from .gemm import Form, declared, loads, splat
+from .forms import Form, declared, loads, splat
 
 # The offset that stands for a row that does not exist.
 OUTSIDE = -(1 << 62)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from .compile import Code, handmade, the_host
-from .gemm import Form, declared, first_lanes, itemsize, loads
+from .forms import Form, declared, first_lanes, itemsize, loads
 
 # The words of the kernel. b: registers of terms of each column in turn, zeros behind the last term. c: in C order.
 POINTERS = ("a", "b", "c")

@@ -6,7 +6,7 @@ from functools import cache
 
 from ...plan.costs import ROWS_AHEAD
 from .compile import Code, handmade
-from .gemm import Form, _masked_load, _suffix, _vector, first_lanes, loads
+from .forms import Form, first_lanes, loads, masked_load, suffix_of, vector_of
 
 # The words of the packing of panels of B, whose columns are contiguous. tos: the offset of each term in the panel.
 # wide: columns of a panel; missing ones become zeros. next: elements from panel to panel.
@@ -25,7 +25,7 @@ def _turning_of(form: Form) -> Code:
 
 def _turning_source(form: Form) -> str:
     """Return the IR of the packing of turned panels."""
-    vector, suffix, mask = _vector(form), _suffix(form), f"<{form.lanes} x i1>"
+    vector, suffix, mask = vector_of(form), suffix_of(form), f"<{form.lanes} x i1>"
     lanes, kind = form.lanes, form.kind
     names, shuffles = transposed(form, [f"%x{t}" for t in range(lanes)])
     lines = [
@@ -49,7 +49,7 @@ def _turning_source(form: Form) -> str:
             # Columns that are not there are read, under empty masks, at the first one: behind may be no memory.
             f"  %far{t} = mul i64 %j{t}, %b.step\n  %offset{t} = select i1 %there{t}, i64 %far{t}, i64 0",
             f"  %from{t} = getelementptr {kind}, ptr %from, i64 %offset{t}",
-            _masked_load(form, f"%x{t}", f"%from{t}", f"%mask{t}"),
+            masked_load(form, f"%x{t}", f"%from{t}", f"%mask{t}"),
             f"  %ahead{t} = getelementptr i8, ptr %from{t}, i64 {ROWS_AHEAD}",
             f"  call void @llvm.prefetch.p0(ptr %ahead{t}, i32 0, i32 3, i32 1)",
         ]
@@ -86,7 +86,7 @@ def transposed(form: Form, names: list[str], own: str = "turn") -> tuple[list[st
     while half:
         made = list(names)
         for i in (i for i in range(lanes) if not i & half):
-            pair = f"{_vector(form)} {names[i]}, {_vector(form)} {names[i + half]}"
+            pair = f"{vector_of(form)} {names[i]}, {vector_of(form)} {names[i + half]}"
             low = [lane if not lane & half else lanes + lane - half for lane in range(lanes)]
             high = [lane + half if not lane & half else lanes + lane for lane in range(lanes)]
             for place, which in ((i, low), (i + half, high)):

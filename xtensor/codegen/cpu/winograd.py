@@ -31,19 +31,11 @@ from typing import NamedTuple
 
 from .compile import Code, handmade
 from .finish import Finish, Steps
+from .forms import Form, first_lanes, loads, masked_load, masked_store, multiply_add, vector_of
 from .gemm import NUMBERS as PRODUCT_NUMBERS
 from .gemm import POINTERS as PRODUCT_POINTERS
 from .gemm import WORDS as PRODUCT_WORDS
-from .gemm import (
-    Form,
-    _masked_load,
-    _masked_store,
-    _multiply_add,
-    _vector,
-    first_lanes,
-    loads,
-    source,
-)
+from .gemm import source
 from .turning import transposed
 
 Matrix = Sequence[Sequence[float]]
@@ -237,7 +229,7 @@ def _constant(form: Form, value: float) -> str:
 
 def _combined(form: Form, row: Sequence[float], given: Sequence[str], tag: str) -> tuple[list[str], str]:
     """Return the lines that multiply vectors by a row of a matrix and add them up, and the name of the sum."""
-    vector, lines = _vector(form), list[str]()
+    vector, lines = vector_of(form), list[str]()
     terms = sorted(((c, x) for c, x in zip(row, given, strict=True) if c), key=lambda term: term[0] != 1)
     coefficient, total = terms[0]
     if coefficient != 1:
@@ -248,7 +240,7 @@ def _combined(form: Form, row: Sequence[float], given: Sequence[str], tag: str) 
         if abs(c) == 1:
             lines.append(f"  {name} = {'fadd' if c > 0 else 'fsub'} {vector} {total}, {x}")
         else:
-            lines += _multiply_add(form, name, x, _constant(form, c), total)
+            lines += multiply_add(form, name, x, _constant(form, c), total)
         total = name
     return lines, total
 
@@ -296,7 +288,7 @@ def _turn(form: Form, *, outward: bool = False, steps: Steps | None = None) -> I
             _at(form, f"%from{t}", "%from", f"%all{t}"),
             _at(form, f"%next{t}", f"%from{t}", "%next.rows"),
             f"  call void @llvm.prefetch.p0(ptr %next{t}, i32 0, i32 3, i32 1)",
-            _masked_load(form, f"%x{t}", f"%from{t}", f"%some{t}"),
+            masked_load(form, f"%x{t}", f"%from{t}", f"%some{t}"),
         ]
     body += [*shuffles, "  %first = add i64 %j.to, %i", _at(form, "%out", "%to", "%first")]
     for t, name in enumerate(names):
@@ -305,7 +297,7 @@ def _turn(form: Form, *, outward: bool = False, steps: Steps | None = None) -> I
             f"  %tall{t} = select i1 %js{t}, {mask} %tall, {mask} zeroinitializer",
         ]
         if steps is None:
-            body += [_at(form, f"%to{t}", "%out", f"%off{t}"), _masked_store(form, name, f"%to{t}", f"%tall{t}")]
+            body += [_at(form, f"%to{t}", "%out", f"%off{t}"), masked_store(form, name, f"%to{t}", f"%tall{t}")]
             continue
         body += [f"  %there{t} = call i64 @llvm.smin.i64(i64 %j{t}, i64 %last.column)"]
         body += [f"  %output{t} = add i64 %output, %there{t}\n  %of{t} = add i64 %first, %off{t}"]
@@ -438,12 +430,12 @@ def _transform(tiled: Tiled, given: Given) -> Iterator[str]:
     ]
     for i, j in _cells(length):
         body += [_at(form, f"%from{i}.{j}.k", f"%from{i}.{j}", "%k")]
-        body += [_masked_load(form, f"%d{i}.{j}", f"%from{i}.{j}.k", "%mask")]
+        body += [masked_load(form, f"%d{i}.{j}", f"%from{i}.{j}.k", "%mask")]
     lines, found = _mapped(form, given.matrix, _grid("d", length), "b")
     body += lines
     for number, value in enumerate(chain.from_iterable(found)):
         body += [
-            f"  store {_vector(form)} {value}, ptr %v{number}, align {form.itemsize}",
+            f"  store {vector_of(form)} {value}, ptr %v{number}, align {form.itemsize}",
             _at(form, f"%v{number + 1}", f"%v{number}", "%v.next"),
         ]
     tile += _loop("k", given.channels, body, form.lanes)
@@ -482,7 +474,9 @@ def _write(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
     if steps is not None:
         image += ["  %n.place = add i64 %place, %n.top"]
         told = ", ptr %slots, i64 %n.place, i64 %output"
-    image += [f"  call void @turn.out(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{told})"]
+    image += [
+        f"  call void @turn.out(ptr %out.n, i64 {pitch}, ptr %y.n, i64 %step, i64 %run, i64 {tiled.outputs}{told})"
+    ]
     yield from _loop("n", "%images", image)
     yield "  ret void\n}"
 
@@ -492,7 +486,7 @@ def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
     checks whether the outputs are finite.
     """
     form, gives, side = tiled.form, tiled.scheme.gives, tiled.scheme.side
-    vector, mask = _vector(form), f"<{form.lanes} x i1>"
+    vector, mask = vector_of(form), f"<{form.lanes} x i1>"
     begun = [] if steps is None else steps.begun()
     begun += [] if steps is None else [f"  %ahead = mul i64 %step, {gives * TILES_AHEAD}"]
     row, tile = _places(form, gives, "%y", ("%low.y", "%low.x"))
@@ -508,7 +502,7 @@ def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
             _at(form, f"%m{number + 1}", f"%m{number}", "%m.next"),
         ]
     lines, found = _mapped(form, matrices[tiled.scheme].products, _grid("d", side), "a")
-    body += [*lines, _at(form, "%bias.k", "%bias", "%k"), _masked_load(form, "%b", "%bias.k", "%mask")]
+    body += [*lines, _at(form, "%bias.k", "%bias", "%k"), masked_load(form, "%b", "%bias.k", "%mask")]
     body += _seen(form, chain.from_iterable(found))
     if steps is not None:
         body += ["  %output.k = add i64 %output, %k\n  %place.k = add i64 %place, %k"]
@@ -521,7 +515,7 @@ def _untransform(tiled: Tiled, steps: Steps | None) -> Iterator[str]:
         ]
         if steps is None:
             body += [_at(form, f"%to{i}.{j}", f"%place{i}.{j}", "%k")]
-            body += [_masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}")]
+            body += [masked_store(form, f"%sum{i}.{j}", f"%to{i}.{j}", f"%mask{i}.{j}")]
         else:
             body += [f"  %own{i}.{j} = add i64 %place.k, %off{i}.{j}"]
             body += [f"  %ahead{i}.{j} = add i64 %own{i}.{j}, %ahead"]
@@ -544,7 +538,7 @@ def _kernel(tiled: Tiled, slots: int) -> Iterator[str]:
 
     slots: of the steps that follow for a group, 0 where none follow.
     """
-    form, vector = tiled.form, _vector(tiled.form)
+    form, vector = tiled.form, vector_of(tiled.form)
     yield "declare i64 @llvm.smax.i64(i64, i64)\ndefine void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
     yield f"  %finite = alloca {vector}, align 64\n  store {vector} zeroinitializer, ptr %finite"
@@ -568,7 +562,7 @@ def _kernel(tiled: Tiled, slots: int) -> Iterator[str]:
 
 def _said(form: Form) -> Iterator[str]:
     """Yield the end of a kernel, which raises the flag if %finite contains NaN."""
-    vector = _vector(form)
+    vector = vector_of(form)
     yield f"  %seen = load {vector}, ptr %finite\n  %odd = fcmp uno {vector} %seen, %seen"
     yield f"  %odd.bits = bitcast <{form.lanes} x i1> %odd to i{form.lanes}"
     yield f"  %is.odd = icmp ne i{form.lanes} %odd.bits, 0\n  br i1 %is.odd, label %say, label %end"
@@ -577,11 +571,11 @@ def _said(form: Form) -> Iterator[str]:
 
 def _seen(form: Form, values: Iterable[str]) -> list[str]:
     """Return the lines that make %finite NaN where a value is not finite."""
-    lines, seen = [f"  %seen.0 = load {_vector(form)}, ptr %finite"], "%seen.0"
+    lines, seen = [f"  %seen.0 = load {vector_of(form)}, ptr %finite"], "%seen.0"
     for number, value in enumerate(values, 1):
-        lines += _multiply_add(form, f"%seen.{number}", value, "zeroinitializer", seen)
+        lines += multiply_add(form, f"%seen.{number}", value, "zeroinitializer", seen)
         seen = f"%seen.{number}"
-    return [*lines, f"  store {_vector(form)} {seen}, ptr %finite"]
+    return [*lines, f"  store {vector_of(form)} {seen}, ptr %finite"]
 
 
 def _of(name: str) -> str:

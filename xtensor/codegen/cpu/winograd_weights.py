@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import chain
 
 from .compile import Code, handmade
-from .gemm import Form, _suffix, _vector, loads
+from .forms import Form, loads, suffix_of, vector_of
 from .winograd import Scheme, _at, _cells, _grid, _loop, _mapped, _said, _seen, _turn, matrices
 
 # The words of the transforms of weights, which go over registers of outputs. taps: offsets of the elements of a window,
@@ -37,10 +37,10 @@ def weights_back_kernel(form: Form, scheme: Scheme) -> Code:
 
 def _weights(form: Form, scheme: Scheme) -> Iterator[str]:
     """Yield the transform of weights: registers of outputs, made from a transposed square of rows of windows."""
-    lanes, vector, mask = form.lanes, _vector(form), f"<{form.lanes} x i1>"
-    yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
-    yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
-    yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    lanes, vector, mask = form.lanes, vector_of(form), f"<{form.lanes} x i1>"
+    yield f"declare {vector} @llvm.masked.load.{suffix_of(form)}.p0(ptr, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{suffix_of(form)}.p0({vector}, ptr, {mask})"
+    yield f"declare {vector} @llvm.fma.{suffix_of(form)}({vector}, {vector}, {vector})"
     yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
     yield from _turn(form)
     yield "define void @kernel(ptr %table) {\nentry:"
@@ -83,11 +83,11 @@ def _weights_back(form: Form, scheme: Scheme) -> Iterator[str]:
     """Yield the transform back: registers of outputs, summed over lanes, whose columns become rows of windows. (Windows
     scattered element by element took 1.4 times as long.)
     """
-    lanes, vector, side = form.lanes, _vector(form), scheme.side
+    lanes, vector, side = form.lanes, vector_of(form), scheme.side
     mask = f"<{form.lanes} x i1>"
-    yield f"declare {vector} @llvm.masked.load.{_suffix(form)}.p0(ptr, {mask}, {vector})"
-    yield f"declare void @llvm.masked.store.{_suffix(form)}.p0({vector}, ptr, {mask})"
-    yield f"declare {vector} @llvm.fma.{_suffix(form)}({vector}, {vector}, {vector})"
+    yield f"declare {vector} @llvm.masked.load.{suffix_of(form)}.p0(ptr, {mask}, {vector})"
+    yield f"declare void @llvm.masked.store.{suffix_of(form)}.p0({vector}, ptr, {mask})"
+    yield f"declare {vector} @llvm.fma.{suffix_of(form)}({vector}, {vector}, {vector})"
     yield "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\ndeclare i64 @llvm.smin.i64(i64, i64)"
     yield from _turn(form)
     yield "define void @kernel(ptr %table) {\nentry:"

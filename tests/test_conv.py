@@ -986,3 +986,9 @@ def test_infinite_numbers_beside_windows(layout: str, groups: int, monkeypatch: 
     y, back = xt.vjp(lambda w: conv(given, w, **kind), w)
     assert np.isfinite(y.numpy()).all()
     assert np.isfinite(back(xt.ones(y.shape, dtype=y.dtype))[0].numpy()).all()
+
+
+def test_workspace_may_be_infinite() -> None:
+    x, w = xt.ones((1, 2, 8, 8)), xt.ones((3, 2, 3, 3))
+    found = xt.nn.conv(x, w, workspace_mb=float("inf"))
+    np.testing.assert_array_equal(found.numpy(), np.full((1, 3, 6, 6), 18.0))

@@ -10,6 +10,7 @@ import pytest
 
 import xtensor as xt
 import xtensor.numpy as np
+from xtensor.autograd.checking import check_grads
 
 Form = Callable[..., Any]
 
@@ -272,3 +273,89 @@ def test_lists_and_numpys_arrays_are_shuffled() -> None:
         xt.random.default_rng(0).shuffle(ours)
         numpy.random.default_rng(0).shuffle(theirs)
         assert list(ours) == list(theirs)
+
+
+@pytest.mark.parametrize("make", [lambda: np.ones(9) + 1, lambda: xt.ones(100_000) * 2.0, lambda: xt.ones(9)])
+def test_flags_of_tensors_that_are_not_computed_yet(make: Any) -> None:
+    x = make()
+    flags = x.flags
+    assert flags.writeable and flags["WRITEABLE"] and flags.c_contiguous
+    assert flags == x.flags != numpy.ones((2, 2), order="F")[:1].flags
+    flags.writeable = False
+    assert not (flags.writeable or flags["W"] or x.flags.writeable or "WRITEABLE : True" in repr(flags))
+    with pytest.raises(ValueError, match="^setitem: the target must be writable"):
+        x[0] = 3.0
+    with pytest.raises(ValueError, match="^setflags: write must be None or False"):
+        x.flags["WRITEABLE"] = True
+    with pytest.raises(AttributeError, match="^flags: c_contiguous cannot be assigned"):
+        flags.c_contiguous = False
+    with pytest.raises(KeyError, match="Unknown flag"):
+        flags["C_CONTIGUOUS"] = True
+
+
+@pytest.mark.parametrize(
+    "operands",
+    [
+        lambda x, y: (x, [0, 1], y, [1, 2], [0, 2]),
+        lambda x, y: (x, [30, 1], y, [1, 2]),  # lists without results: in the order of the numbers
+        lambda x, y: (x, [..., 0], y, [0, ...], [...]),
+        lambda x, y: (x, [0, 0]),
+    ],
+)
+def test_einsum_with_lists_of_numbers(operands: Any) -> None:
+    x, y = numpy.arange(9.0).reshape(3, 3), numpy.arange(9.0, 18.0).reshape(3, 3)
+    found = np.einsum(*operands(np.asarray(x), np.asarray(y)))
+    numpy.testing.assert_array_equal(found, numpy.einsum(*operands(x, y)))
+    slope = xt.grad(lambda x: np.einsum(*operands(x, np.asarray(y))).sum())(np.asarray(x))
+    step = numpy.einsum(*operands(x + 1.0, y)).sum() - numpy.einsum(*operands(x, y)).sum()  # it is linear in x
+    numpy.testing.assert_allclose(numpy.asarray(slope).sum(), step)
+
+
+def test_einsum_refuses_what_numpy_refuses_in_lists() -> None:
+    for lists in ([0, 99], [0, "a"], 3):
+        with pytest.raises((TypeError, ValueError)):
+            np.einsum(np.ones((2, 2)), lists)
+
+
+@pytest.mark.parametrize("kind", ["real", "complex", "rotation"])
+def test_eigenvalues_under_numpys_names_have_gradients(kind: str) -> None:
+    a = numpy.asarray(
+        [[0.0, -1.0, 0.5], [1.0, 0.1, 0.0], [0.0, 0.2, 2.0]] if kind == "rotation" else [[2.0, 1.0], [0.5, 3.0]]
+    )
+    a = a * (1 + 0.5j) if kind == "complex" else a
+
+    def measured(m: Any) -> Any:
+        values, vectors = np.linalg.eig(m)
+        assert values.dtype == numpy.linalg.eig(a)[0].dtype and vectors.dtype == values.dtype
+        return (
+            np.sum(np.abs(values) ** 2) + np.sum(np.abs(vectors[0]) ** 2) + np.sum(np.abs(np.linalg.eigvals(m) - 1.0))
+        )
+
+    x = np.asarray(a)
+    check_grads(measured, (x,))
+    numpy.testing.assert_array_equal(numpy.asarray(np.linalg.eigvals(x)), numpy.linalg.eigvals(a))
+
+
+def test_upper_triangles_have_gradients() -> None:
+    x = np.asarray(numpy.asarray([[2.0, 1.0 + 0.5j], [0.25j, 3.0]]))
+
+    def hermitian(m: Any) -> Any:
+        return m + np.conj(m.T)
+
+    check_grads(lambda m: np.linalg.eigvalsh(hermitian(m), UPLO="U") ** 2, (x,))
+    check_grads(lambda m: np.linalg.eigh(hermitian(m), UPLO="U")[0] ** 2, (x,))
+    upper = numpy.asarray([[2.0, 1.0 + 0.5j], [100.0, 3.0]])  # whose lower triangle is not read
+    values, _ = xt.vjp(lambda m: np.linalg.eigvalsh(m, UPLO="U"), np.asarray(upper))
+    numpy.testing.assert_allclose(numpy.asarray(values), numpy.linalg.eigvalsh(upper, UPLO="U"))
+
+
+def test_hermitian_forms_have_gradients() -> None:
+    x = np.asarray([[2.0, 0.5], [0.5, -1.0]])
+    check_grads(lambda m: np.linalg.pinv(m + m.T, hermitian=True), (x,))
+    check_grads(lambda m: np.linalg.svd(m + m.T, compute_uv=False, hermitian=True), (x,))
+
+
+def test_sorting_takes_one_of_kind_and_stable() -> None:
+    for sort in (np.sort, np.argsort):
+        with pytest.raises(ValueError, match="`kind` and `stable`"):
+            sort(np.ones(3), kind="stable", stable=True)

@@ -349,7 +349,7 @@ def _plan(
     if not isinstance(workspace_mb, (int, float)) or not workspace_mb > 0:
         raise ValueError(expected(function, "workspace_mb", "be a positive number", repr(workspace_mb)))
     check_choice(function, "algorithm", algorithm, ALGORITHMS)
-    return Plan(function, axes, int(groups), x_last, y_last, int(workspace_mb * 1e6), algorithm)
+    return Plan(function, axes, int(groups), x_last, y_last, int(min(workspace_mb * 1e6, 1 << 62)), algorithm)
 
 
 def _check_algorithm(plan: Plan, dtype: DType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy
@@ -19,6 +20,9 @@ from .creation import vander
 from .door import through
 from .shaping import concatenate
 from .thin import LONG_WAY, made_at_once
+
+# How einsum's lists of numbers are written as subscripts.
+LETTERS = ascii_uppercase + ascii_lowercase
 
 # ---- products
 
@@ -74,6 +78,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:
+    if len(operands) > 1 and not isinstance(operands[0], str):
+        operands = _in_letters(operands)
     if options or not (operands and isinstance(operands[0], str)):
         return through("einsum", None, operands, {"out": out, "optimize": optimize, **options})
     subscripts, *arrays = operands
@@ -81,6 +87,19 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: An
         with suppress(*LONG_WAY):
             return made_at_once(numpy.einsum, operands, {})
     return give("einsum", xt.einsum(subscripts, *[as_array(x, "einsum") for x in arrays], optimize=optimize), out)
+
+
+def _in_letters(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return operands of einsum, each followed by a list of numbers, in the form that begins with subscripts; as they
+    are where NumPy is to say what is wrong with the lists.
+    """
+    pairs = len(operands) // 2 * 2
+    lists = [*operands[1:pairs:2], *operands[pairs:]]
+    with suppress(TypeError, IndexError):
+        terms = ["".join(["..." if n is Ellipsis else LETTERS[range(len(LETTERS))[n]] for n in one]) for one in lists]
+        inputs = terms[: pairs // 2]
+        return "->".join([",".join(inputs), *terms[pairs // 2 :]]), *operands[:pairs:2]
+    return operands
 
 
 # ---- convolutions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from ..autograd.rules import xt
+from ..autograd.rules import conjugate, xt
 from ..base.dtypes import real_of
 from ..base.errors import expected
 from ..base.layout import as_axes
@@ -49,14 +49,44 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
     return xt.linalg.diagonal(as_array(x), offset=offset)
 
 
+def eig(a: Any) -> Any:
+    x = _floats(a)
+    if not has_gradient(x):
+        return through("linalg.eig", None, (a,), {})
+    found = xt.linalg.eig(x)
+    return found._make(map(xt.real, found)) if _are_real(x, found.eigenvalues) else found
+
+
+def eigvals(a: Any) -> Tensor:
+    x = _floats(a)
+    if not has_gradient(x):
+        return through("linalg.eigvals", None, (a,), {})
+    found = xt.linalg.eigvals(x)
+    return xt.real(found) if _are_real(x, found) else found
+
+
+def _are_real(x: Tensor, eigenvalues: Tensor) -> bool:
+    """Return whether NumPy returns eigenvalues as real numbers: real matrices have none that is not real."""
+    return x.dtype.kind == "f" and not bool(xt.any(xt.imag(eigenvalues.detach())))
+
+
 def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 - NumPy's name
     x = _floats(a)
+    if UPLO == "U" and has_gradient(x):
+        return xt.linalg.eigh(_turned(x))
     return xt.linalg.eigh(x) if UPLO == "L" else through("linalg.eigh", None, (x, UPLO), {})
 
 
 def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
     x = _floats(a)
+    if UPLO == "U" and has_gradient(x):
+        return xt.linalg.eigvalsh(_turned(x))
     return xt.linalg.eigvalsh(x) if UPLO == "L" else through("linalg.eigvalsh", None, (x, UPLO), {})
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Return matrices whose lower triangles make the same Hermitian matrices as the upper ones of x."""
+    return conjugate(xt.matrix_transpose(x))
 
 
 def inv(a: Any) -> Tensor:
@@ -125,7 +155,7 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     if rcond is not None and rtol is not None:
         raise ValueError(expected("pinv", "rtol", "not be given beside rcond, its other name", rtol))
     rtol = rcond if rtol is None else rtol
-    if hermitian:
+    if hermitian and not has_gradient(a):
         return through("linalg.pinv", None, (a, rtol, hermitian), {})
     return xt.linalg.pinv(_floats(a), rtol=1e-15 if rtol is None else rtol)
 
@@ -147,7 +177,7 @@ def solve(a: Any, b: Any) -> Tensor:
 
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     x = _floats(a)
-    if hermitian:
+    if hermitian and not has_gradient(x):
         return through("linalg.svd", None, (x, full_matrices, compute_uv, hermitian), {})
     return xt.linalg.svd(x, full_matrices=full_matrices) if compute_uv else xt.linalg.svdvals(x)
 

@@ -200,7 +200,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Tensor:
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None) -> Tensor:
     x, axis = flattened(a, axis, "sort", lone=False)
-    _check_sort("sort", kind, order)
+    _check_sort("sort", kind, order, stable)
     return xt.sort(x, axis=axis)
 
 
@@ -215,15 +215,19 @@ def argsort(
     a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
 ) -> Tensor:
     x, axis = flattened(a, axis, "argsort")
-    _check_sort("argsort", kind, order)
+    _check_sort("argsort", kind, order, stable)
     return xt.argsort(x, axis=axis)
 
 
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
-def _check_sort(function: str, kind: Any, order: Any) -> None:
-    """Raise ValueError for an unknown kind of sorting (only its first letter counts), and for an order of fields."""
+def _check_sort(function: str, kind: Any, order: Any, stable: Any) -> None:
+    """Raise ValueError for an unknown kind of sorting (only its first letter counts), for one that is given twice, and
+    for an order of fields.
+    """
+    if kind is not None and stable is not None:
+        raise ValueError(f"`kind` and `stable` parameters can't be provided at the same time, in {function}.")
     if kind is not None and (not isinstance(kind, str) or kind[:1].lower() not in {one[0] for one in _KINDS}):
         raise ValueError(expected(function, "kind", one_of(_KINDS), kind))
     if order is not None:

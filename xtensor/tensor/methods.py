@@ -358,9 +358,42 @@ class Methods:
         self.flat[:] = value
 
     @property
-    def flags(self) -> Any:
-        """The memory layout, as NumPy's flags."""
-        return self.host().flags
+    def flags(self) -> Flags:
+        """The memory layout, as NumPy's flags; assigning `writeable` is `setflags`."""
+        return Flags(cast("Tensor", self))
+
+
+class Flags:
+    """NumPy's flags of a tensor, read when asked for. Source: numpy.ndarray.flags."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Tensor) -> None:
+        object.__setattr__(self, "_of", of)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of.host().flags, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        short = {"writeable": "write", "aligned": "align", "writebackifcopy": "uic"}
+        if name not in short:
+            raise AttributeError(f"flags: {name} cannot be assigned, only {', '.join(short)}")
+        self._of.setflags(**{short[name]: value})
+
+    def __getitem__(self, name: str) -> Any:
+        return self._of.host().flags[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        names = {"W": "writeable", "A": "aligned", "X": "writebackifcopy"}
+        if name not in names and name.lower() not in names.values():
+            raise KeyError("Unknown flag")  # as NumPy says
+        setattr(self, names.get(name, name.lower()), value)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._of.host().flags == (other._of.host().flags if isinstance(other, Flags) else other))
+
+    def __repr__(self) -> str:
+        return repr(self._of.host().flags)
 
 
 def _beside(initial: Any, where: Any) -> dict[str, Any]:

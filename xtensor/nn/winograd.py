@@ -498,7 +498,8 @@ def _weights_of(geometry: Geometry, of_w: Shape, budget: int) -> Launches | None
     whole, all_chunks = found
     groups, dtype = geometry.groups, np.dtype(geometry.char)
     each = len(all_chunks) // groups
-    most = min(LANES, geometry.images * prod(geometry.tiles) // LANE_TILES, each)
+    fewest = LANE_TILES[geometry.outputs < 2 * PART]
+    most = min(LANES, geometry.images * prod(geometry.tiles) // fewest, each)
     lanes = max(min(most, budget // (4 * one), (budget - whole.each) // one), 1)
 
     def make(sheet: Sheet) -> list[Launch]:

@@ -469,8 +469,9 @@ MULTIPLIED, PACKED, READ_IN_ROWS, TRANSFORMED, WEIGHTS_TRANSFORMED = 2.3e-12, 40
 
 # Those for each byte of the transformed sums of a gradient, which are set to zero, added up and transformed back: fewer
 # bytes than a number, and more. The fewest tiles of one of the lanes in which a gradient is summed up: its sums take as
-# much time as some 50. (128 channels of 7 x 7, 8 images: one lane takes .23 of the time of 8.)
-SUMS_NEAR, SUMS_TRANSFORMED, LANE_TILES = 8 << 20, (100e-12, 300e-12), 1 << 10
+# much time as some 50. (128 channels of 7 x 7, 8 images: one lane takes .23 of the time of 8.) Fewer where outputs are
+# too few for threads to share them.
+SUMS_NEAR, SUMS_TRANSFORMED, LANE_TILES = 8 << 20, (100e-12, 300e-12), (1 << 10, 192)
 
 
 # Bytes of a result of a contraction up to which steps that follow are a kernel beside it, in the same call of machine

@@ -86,7 +86,7 @@ FIRST_STEPS, CAPTURING = 128, 5e-4
 # Multiplications up to which machine code calls a matrix product, between kernels: in a larger one the overhead of
 # Python, some 40 us with the kernels before and after it, does not matter. The same for a matrix with a vector, where
 # it matters longer, as memory is read only once; and the most products of a stack that are called like this.
-NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 20, 1 << 24, 64
+NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 30, 1 << 24, 64
 
 # Rows, and right sides, up to which machine code calls factorisations, and how many of a stack; the extra seconds of
 # one by the library's function. (4 x 4: 12 us by that, 1 by machine code.)

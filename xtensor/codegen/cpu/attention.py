@@ -193,12 +193,15 @@ class Row:
         self.writer.lines.append(f"call void {symbol}({given})")
 
     def reduced(self, operation: str, x: Vector, *first: str) -> str:
-        """Return the name of the largest element of a register, or of its sum in order. first: the sum's start."""
+        """Return the name of the largest element of a register without NaN, or of its sum, from `first` on, in an order
+        that is quick: in halves.
+        """
         scalar = SCALARS[x.dtype]
         symbol = f"@llvm.vector.reduce.{operation}.v{self.writer.lanes}{mangled(scalar)}"
         types, given = [*[scalar for _ in first], x.type], [*[f"{scalar} {one}" for one in first], f"{x.type} {x.name}"]
         self.writer.declarations.add(f"declare {scalar} {symbol}({', '.join(types)})")
-        return self.scalar(f"call {scalar} {symbol}({', '.join(given)})")
+        flag = "reassoc" if first else "nnan nsz"
+        return self.scalar(f"call {flag} {scalar} {symbol}({', '.join(given)})")
 
     def prepare(self) -> None:
         """Write the lines that all scores of the row share."""
@@ -256,7 +259,9 @@ def _powers(one: Pass, writer: Writer) -> Iterator[str]:
 
 
 def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vector]]:
-    """Yield lines that scale down the sums of a row; return the number subtracted from its scores, and its total."""
+    """Yield lines that scale down the sums of a row, which are zeros before its first tile; return the number subtracted
+    from its scores, and its total.
+    """
     kind = row.one.form.kind
     old = row.scalar(f"load {kind}, ptr %most")
     most = row.reduced("fmax", largest)
@@ -265,13 +270,18 @@ def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vec
     row.writer.lines.append(f"store {kind} {most}, ptr %most")
     base = row.all(most, row.dtype)
     base = select(base == -inf, 0.0, base)
-    factor = exp(row.all(old, row.dtype) - base)
-    total = row.load("%totals", row.dtype, "0") * factor
+    is_first = row.scalar(f"fcmp oeq {kind} {old}, {constant(-inf, row.dtype).split()[1]}")
+    keeps = row.scalar(f"or i1 {same}, {is_first}")
     yield from row.written()
-    yield f"  br i1 {same}, label %powers, label %shrink\nshrink:"
+    yield f"  br i1 {keeps}, label %powers, label %shrink\nshrink:"
+    factor = exp(row.all(old, row.dtype) - base)
+    row.store(row.load("%totals", row.dtype, "0") * factor, "%totals", "0")
+    yield from row.written()
     row.store(row.load("%sums", row.dtype, "%v") * factor, "%sums", "%v")
     yield from _loop("v", "%width", row.writer.lanes, row.written())
     yield "  br label %powers\npowers:"
+    total = row.load("%totals", row.dtype, "0")
+    yield from row.written()
     return base, total
 
 

@@ -41,7 +41,7 @@ def always_in_tiles(request: Any, monkeypatch: Any) -> list[str]:
     ran: list[str] = []
     for name in ("attend", "attend_back"):
         run = getattr(tiled, name)
-        monkeypatch.setattr(attention, name, lambda *args, run=run, name=name: (ran.append(name), run(*args))[1])
+        monkeypatch.setattr(tiled, name, lambda *args, run=run, name=name: (ran.append(name), run(*args))[1])
     return ran
 
 

@@ -6,7 +6,8 @@ computed in tiles, so that the weights are never all in memory.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf, prod, sqrt
 from typing import Any, NamedTuple
 
@@ -19,17 +20,19 @@ from ..base.errors import expected
 from ..base.layout import Shape, broadcast_shapes, contiguous
 from ..calls.compositions import macro
 from ..calls.library import on
+from ..codegen.cpu.attention import COTANGENTS, VALUES
 from ..devices import library_of
 from ..devices.cpu import CPU
-from ..plan.costs import ATTENTION_TILED
+from ..plan.costs import ATTENTION_TILED, CONTRACTION_COMPILED
 from ..run.contractions import is_compiled
+from ..run.launches import Begun
 from ..tensor.face import Tensor
 from ..tensor.operands import as_tensor, common_device
-from . import tiled_elsewhere
+from . import tiled, tiled_elsewhere
 from .checks import floating, within
 from .layers import dropout
 from .normalisers import _softmax_back, largest
-from .tiled import Scores, attend, attend_back
+from .tiled import Scores
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -122,7 +125,7 @@ def _is_tiled(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sh
     device, work = common_device("scaled_dot_product_attention", (query, key, value)), prod(shape) * sum(widths)
     if device.backend is not CPU:
         return tiled_elsewhere.fits(query.dtype, widths)
-    return work >= ATTENTION_TILED and is_compiled(query.dtype, work)
+    return work >= ATTENTION_TILED and is_compiled(query.dtype, max(work, CONTRACTION_COMPILED))
 
 
 def _back(
@@ -138,7 +141,7 @@ def _in_tiles(
 ) -> tuple[Tensor, ...]:
     value, logs = y
     given = (*operands, g, logs, xt.sum(g * value, axis=-1), *(() if mask is None else (mask,)))
-    found: tuple[Tensor, ...] = on(given, "scaled_dot_product_attention", partial(_run_back, looks=looks))
+    found: tuple[Tensor, ...] = on(given, "scaled_dot_product_attention", Pass(COTANGENTS, looks))
     return found
 
 
@@ -156,20 +159,31 @@ def _formula(
 def _tiled(operands: tuple[Tensor, ...], mask: Tensor | None, looks: Looks) -> tuple[Tensor, Tensor]:
     """Return attention, and by query the logarithm of its sum of powers."""
     given = operands if mask is None else (*operands, mask)
-    y, logs = on(given, "scaled_dot_product_attention", partial(_run, looks=looks))
+    y, logs = on(given, "scaled_dot_product_attention", Pass(VALUES, looks))
     return y, logs
 
 
-def _run(xp: Any, query: Any, key: Any, value: Any, mask: Any = None, *, looks: Looks) -> tuple[Any, Any]:
-    run = attend if library_of(query) is np else tiled_elsewhere.attend
-    return run(query, key, value, Scores(*looks, mask))
+@dataclass(frozen=True)
+class Pass:
+    """A pass over native arrays in tiles: attention with the logarithms of its sums of powers, or cotangents of query,
+    key and value. Called with query, key and value, for cotangents also with that of attention, those logarithms, and
+    for each query the sum of attention times its cotangent; and with a mask if there is one.
+    """
 
+    of: str
+    looks: Looks
 
-def _run_back(
-    xp: Any, query: Any, key: Any, value: Any, g: Any, logs: Any, means: Any, mask: Any = None, *, looks: Looks
-) -> tuple[Any, Any, Any]:
-    run = attend_back if library_of(query) is np else tiled_elsewhere.attend_back
-    return run(query, key, value, g, logs, means, Scores(*looks, mask))
+    def __call__(self, xp: Any, *given: Any) -> tuple[Any, ...]:
+        count = 3 if self.of == VALUES else 6
+        natives, mask = given[:count], given[count] if len(given) > count else None
+        module = tiled if library_of(natives[0]) is np else tiled_elsewhere
+        run: Any = module.attend if self.of == VALUES else module.attend_back
+        found: tuple[Any, ...] = run(*natives, Scores(*self.looks, mask))
+        return found
+
+    def ready(self, natives: Sequence[Any], *results: Any) -> Begun | None:
+        """Return what computes it of arrays that lie like these."""
+        return tiled.begun(self.of, *self.looks, natives, results)
 
 
 # ---- arguments

@@ -91,7 +91,7 @@ def lane_sums(x: Word, matrices: int, w: View, rows: Array, own: Array, sheet: S
         for first in range(0, len(rows), step)
     ]
     code = lane_sums_kernel(dtype.char, the_host().vector_bytes // dtype.itemsize, near)
-    return shared(code, [(*call, matrices, len(rows) * wide) for call in calls], sheet.threads)
+    return shared(code, [(*call, wide, matrices, len(rows) * wide) for call in calls], sheet.threads)
 
 
 def columns(own: Array, wide: int) -> Array:

@@ -1,4 +1,5 @@
-"""Attention on NumPy's arrays by the kernels of codegen/cpu/attention.py: what these are told, and who computes what.
+"""Attention on NumPy's arrays by the kernels of codegen/cpu/attention.py: what these are told, laid out once, as
+launches, for all arrays that lie alike.
 
 Arrays are stacks of matrices (..., rows, columns), whose leading axes broadcast. Besides the results there are
 transposed copies of some operands, in panels, and sums in a few lanes, so that memory grows only as the operands do.
@@ -6,15 +7,15 @@ transposed copies of some operands, in panels, and sums in a few lanes, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..base.dtypes import DType
 from ..base.layout import Shape, broadcast_shapes
-from ..base.threads import worth
 from ..codegen.cpu.attention import (
     ADDED,
     COTANGENTS,
@@ -25,16 +26,20 @@ from ..codegen.cpu.attention import (
     ROW_ADDED,
     ROW_FLAGS,
     VALUES,
-    WORDS,
     Pass,
     attention_kernel,
+    finite_kernel,
 )
-from ..codegen.cpu.forms import Form, form_of
-from ..codegen.cpu.turning import TURNING, turning_of
-from ..plan.costs import PRODUCT_SECONDS, moving_seconds
-from ..run.contractions import address, rows_of, steps
-from ..run.native import run_calls
+from ..codegen.cpu.forms import form_of
+from ..codegen.cpu.lane_sums import lane_sums_kernel
+from ..codegen.cpu.turning import turning_of
+from ..plan.costs import PRODUCT_SECONDS
+from ..run.contractions import rows_of, steps
+from ..run.launches import PACKED, Begun, Launches, Sheet, behind, dealt, shared
+from ..run.native import Launch, Place, Word
 from .contraction import Array, empty
+from .panels import offsets, zeroed
+from .sweeps import known, lying
 
 # Rows that are computed at a time, which share tiles of columns in the second cache; the least number of such parts.
 ROWS, PARTS = 256, 16
@@ -46,7 +51,12 @@ LANES = 8
 REGISTERS = 2
 
 # Columns that are packed in one call: whole panels.
-PACKED = 2048
+PACKED_COLUMNS = 2048
+
+# The operands of launches: those of both passes, and of the way back. (Number 6 stands for weights elsewhere.)
+QUERY, KEY, VALUE, MASK, RESULT, LOGS = range(PACKED)
+G, MEANS, BY_QUERY, BY_KEY, BY_VALUE = range(PACKED + 1, PACKED + 6)
+OPERANDS = PACKED + 6
 
 _PLACES = {name: place for place, name in enumerate((*POINTERS, *NUMBERS))}
 
@@ -61,13 +71,17 @@ class Scores(NamedTuple):
     mask: Array | None
 
 
+# Arrays by their numbers as operands of launches.
+Operands = dict[int, Array]
+
+
 def attend(query: Array, key: Array, value: Array, scores: Scores) -> tuple[Array, Array]:
     """Return attention (..., L, V), and per query the logarithm of its sum of powers; inf if it attends to no key."""
     query, key, value = map(_readable, (query, key, value))
     lead = broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     y = empty((*lead, query.shape[-2], value.shape[-1]), query.dtype, query)
     logs = empty(y.shape[:-1], query.dtype, query)
-    _run(VALUES, scores, [(query, key)], [(value, y)], logs=logs)
+    _run(VALUES, scores, {QUERY: query, KEY: key, VALUE: value, RESULT: y, LOGS: logs})
     return y, logs
 
 
@@ -79,130 +93,310 @@ def attend_back(
     logs: as returned by `attend`. means: for each query, the sum of the result times g.
     """
     query, key, value, g = map(_readable, (query, key, value, g))
-    lead, (rows, depth) = g.shape[:-2], query.shape[-2:]
-    by_key, by_value = (empty((*lead, *x.shape[-2:]), x.dtype, x) for x in (key, value))
-    known = {"logs": np.ascontiguousarray(logs), "means": np.ascontiguousarray(means)}
-    comes, goes = [(key, query), (value, g)], [(g, by_value), (query, by_key)]
-    lanes = _run(COTANGENTS, scores, comes, goes, **known)
-    return lanes[..., :rows, :depth].sum(axis=-3), by_key, by_value
+    logs, means = map(np.ascontiguousarray, (logs, means))
+    found = tuple([empty((*g.shape[:-2], *x.shape[-2:]), x.dtype, x) for x in (query, key, value)])
+    given = {QUERY: query, KEY: key, VALUE: value, G: g, LOGS: logs, MEANS: means}
+    _run(COTANGENTS, scores, given | dict(zip((BY_QUERY, BY_KEY, BY_VALUE), found, strict=True)))
+    return found
 
 
-def _run(
-    of: str, scores: Scores, comes: Sequence[tuple[Array, Array]], goes: Sequence[tuple[Array, Array]], **known: Array
-) -> Array:
-    """Run a pass. comes: pairs of matrices of rows and of columns. goes: pairs of matrices and results in C order.
+def _run(of: str, scores: Scores, arrays: Operands) -> None:
+    """Run a pass on arrays."""
+    if scores.mask is not None:
+        arrays[MASK] = _mask(scores.mask, arrays[QUERY].dtype, across=of == COTANGENTS)
+    launches = _known(of, scores.scale, scores.is_causal, arrays)
+    launches.run(*[arrays.get(number) for number in range(OPERANDS)])
 
-    known: numbers by query. Returns the sums by query: a stack for each matrix.
+
+def begun(of: str, scale: float, is_causal: bool, natives: Sequence[Array], results: Sequence[Array]) -> Begun | None:
+    """Return what computes a pass of arrays that lie like these, None where they are not read as they lie.
+
+    natives: as `attend` and `attend_back` take them, and the mask if there is one.
     """
-    rows, columns = (x.shape[-2] for x in comes[0])
-    dtype: DType = comes[0][0].dtype
-    form = form_of(dtype.char, rows, columns, REGISTERS, direct=True)._replace(direct=False)
-    table = Table(goes[0][1].shape[:-2], rows, form)
-    kind, mask, step = _mask(scores.mask, dtype, across=of == COTANGENTS)
-    if mask is not None:
-        table.point("mask", mask, 2)
-    for x, (own, other) in enumerate(comes):
-        table.come(x, own, other)
-    for y, (matrix, result) in enumerate(goes):
-        table.go(y, matrix)
-        table.point(f"c{y}", result, 2)
-    for name, x in known.items():
-        table.point(name, x, 1)
-    matrices = [matrix for matrix, _ in goes] + ([comes[0][0]] if of == COTANGENTS else [])
-    lanes = table.add_by_query(comes[0][0], columns) if of == COTANGENTS else None
-    skips = scores.is_causal and all(np.isfinite(matrix).all() for matrix in matrices)
-    number = int.from_bytes(np.asarray(scores.scale, dtype).tobytes(), "little", signed=True)
-    table.put(columns=columns, causal=int(scores.is_causal), skips=int(skips), scale=number, **{"mask.step": step})
-    sums = sum(own.shape[-1] for own, _ in comes) + sum(matrix.shape[-1] for matrix in matrices)
-    _compute(Pass(of, form, kind), table, skips, sums * PRODUCT_SECONDS[dtype.char])
-    return lanes
+    takes = (QUERY, KEY, VALUE) if of == VALUES else (QUERY, KEY, VALUE, G, LOGS, MEANS)
+    gives = (RESULT, LOGS) if of == VALUES else (BY_QUERY, BY_KEY, BY_VALUE)
+    order = (*gives, *takes, *((MASK,) if len(natives) > len(takes) else ()))
+    arrays = dict(zip(order, (*results, *natives), strict=True))
+    if any(x.dtype.char not in PRODUCT_SECONDS for number, x in arrays.items() if number != MASK):
+        return None
+    if any(_readable(arrays[number]) is not arrays[number] for number in {QUERY, KEY, VALUE, G} & {*arrays}):
+        return None
+    if not all(arrays[number].flags.c_contiguous for number in {LOGS, MEANS, *gives} & {*arrays}):
+        return None
+    if MASK in arrays:
+        mask = _mask(arrays[MASK], arrays[QUERY].dtype, across=of == COTANGENTS)
+        if not np.may_share_memory(mask, arrays[MASK]):
+            return None
+        arrays[MASK] = mask
+    places = {number: place for place, number in enumerate(order)}
+    return Begun(_known(of, scale, is_causal, arrays), tuple([places.get(number) for number in range(OPERANDS)]))
 
 
-def _compute(one: Pass, table: Table, skips: bool, seconds: float) -> None:
-    """Run what a table tells, on several threads. seconds: what a score takes."""
-    first, rows, columns = (table.words[..., _PLACES[name]] for name in ("first", "rows", "columns"))
-    seen = np.minimum(first + rows, columns) if one.is_values else np.maximum(columns - first, rows)
-    parts = table.shared(rows * (seen if skips else columns), seconds)
-    widths = [int(table.words[..., _PLACES[f"width{y}"]].flat[0]) for y in one.products]
-    room = one.scratch(int(rows.max()), widths)
-    scratch: Array = empty((len(parts), room), np.dtype(one.form.char), table.words)
-    for part, own in zip(parts, scratch, strict=True):
-        part[:, _PLACES["scratch"]] = address(own)
-    run_calls(attention_kernel(one), [[told.tobytes() for told in part] for part in parts])
+def _known(of: str, scale: float, is_causal: bool, arrays: Operands) -> Launches:
+    """Return the launches of a pass for arrays that lie like these."""
+    kind = of, scale, is_causal, tuple([(number, lying(x)) for number, x in sorted(arrays.items())])
+    found = known(kind, lambda often: _launches(of, scale, is_causal, arrays))
+    assert isinstance(found, Launches)
+    return found
 
 
-class Table:
-    """What a pass is told: words of each part of the rows of each matrix, and what they point to.
+# ---- what is launched
 
-    unit: numbers of what one thread computes, part by part.
+
+# A function that returns a word for part k of the rows of matrix n.
+Told = Callable[[int, int], Word]
+
+
+class Stack(NamedTuple):
+    """Where the matrices of an operand lie: its place, bytes to each of them, their lengths, and elements from row to
+    row.
     """
 
-    def __init__(self, lead: Shape, rows: int, form: Form) -> None:
-        self.lead, self.form = lead, form
-        least = min(ceil(PARTS / max(prod(lead), 1)), ceil(rows / (4 * form.height)))
-        step = ceil(rows / max(ceil(rows / ROWS), least) / form.height) * form.height
-        firsts = np.arange(0, rows, step)
-        self.tall = ceil(rows / form.height) * form.height
-        self.words: Array = np.zeros((*lead, len(firsts), WORDS), np.int64)
-        self.alive: list[Array] = []
-        self.unit: Array = np.arange(self.words.size // WORDS)
-        self.put(first=firsts, rows=np.minimum(rows - firsts, step))
+    at: Place
+    begins: Array
+    rows: int
+    columns: int
+    step: int
 
-    def put(self, **words: Any) -> None:
-        """Set words: numbers, or arrays with one number for each part of the rows."""
-        for name, value in words.items():
-            self.words[..., _PLACES[name]] = value
+    @classmethod
+    def of(cls, number: int, arrays: Operands, lead: Shape) -> Stack:
+        """Return an operand as a stack with these leading axes."""
+        view = np.broadcast_to(arrays[number], (*lead, *arrays[number].shape[-2:]))
+        begins = offsets(lead, view.strides[:-2])
+        rows, columns = view.shape[-2:]
+        return cls(Place(number), begins, rows, columns, view.strides[-2] // view.itemsize)
 
-    def point(self, name: str, x: Array, rank: int) -> None:
-        """Set a word to where each of a stack of arrays begins; rank: of one of them."""
-        self.alive.append(x)
-        self.words[..., _PLACES[name]] = np.broadcast_to(_addresses(x, rank), self.lead)[..., None]
+    def word(self, n: int, k: int = 0) -> Place:
+        """Return the place of one of them, the same for all parts of its rows."""
+        return Place(self.at.number, self.at.after + int(self.begins[n]))
 
-    def offsets(self, name: str, table: Array) -> None:
-        """Set a word to the address of a table of offsets."""
-        self.alive.append(table)
-        self.words[..., _PLACES[name]] = address(table)
 
-    def come(self, number: int, own: Array, other: Array) -> None:
-        """Tell of a product that comes in: of rows with columns."""
-        lines = np.minimum(np.arange(self.tall), own.shape[-2] - 1) * (own.strides[-2] // own.itemsize)
-        of_rows = rows_of(lines, steps(own.shape[-1], 1))
-        self.point(f"a{number}", own, 2)
-        self.point(f"p{number}", _panels(other, self.form), 3)
-        for name, offsets in zip(("rows", "ks", "runs"), of_rows, strict=True):
-            self.offsets(f"a{number}.{name}", offsets)
-        self.put(**{f"depth{number}": own.shape[-1]})
+class Shares(NamedTuple):
+    """How the rows of each matrix are cut: the first row of each part, and the most rows of one; lanes: in how many of
+    them sums by query are added up, part n in lane n % lanes.
+    """
 
-    def go(self, number: int, matrix: Array) -> None:
-        """Tell of a product that goes out: of rows of the tiles with a matrix."""
-        self.point(f"b{number}", matrix, 2)
-        self.offsets(f"b{number}.ks", steps(matrix.shape[-2], matrix.strides[-2] // matrix.itemsize))
-        self.put(**{f"width{number}": matrix.shape[-1]})
+    firsts: range
+    step: int
+    lanes: int
 
-    def add_by_query(self, key: Array, queries: int) -> Array:
-        """Tell of sums by query, products with keys, and return them: zeros yet, by lane. Parts of one lane follow each
-        other.
+
+def _launches(of: str, scale: float, is_causal: bool, arrays: Operands) -> Launches:
+    """Return the launches of a pass for arrays that lie like these."""
+    lead = (arrays[G] if of == COTANGENTS else arrays[RESULT]).shape[:-2]
+    stacks = {number: Stack.of(number, arrays, lead) for number in arrays if number not in (LOGS, MEANS, MASK)}
+    kind = NO_MASK if MASK not in arrays else _kind_of(arrays[MASK])
+    pass_of = _Values if of == VALUES else _Cotangents
+    one = pass_of(arrays, stacks, lead, scale, is_causal, kind)
+    return Launches([one.launches], OPERANDS, one.seconds)
+
+
+class _Attention:
+    """A pass for arrays that lie in some way.
+
+    comes: pairs of operands whose products come in: rows, and columns. goes: pairs of operands that are multiplied by
+    tiles, and results.
+    """
+
+    of: str
+    comes: Sequence[tuple[int, int]]
+    goes: Sequence[tuple[int, int]]
+
+    def __init__(
+        self, arrays: Operands, stacks: dict[int, Stack], lead: Shape, scale: float, is_causal: bool, kind: str
+    ) -> None:
+        self.stacks, self.lead, self.is_causal = stacks, lead, is_causal
+        self.dtype: DType = arrays[QUERY].dtype
+        self.rows, self.columns = (stacks[number].rows for number in self.comes[0])
+        self.count = prod(lead)
+        form = form_of(self.dtype.char, self.rows, self.columns, REGISTERS, direct=True)._replace(direct=False)
+        self.form, self.kernel = form, Pass(self.of, form, kind)
+        self.scale = int.from_bytes(np.asarray(scale, self.dtype).tobytes(), "little", signed=True)
+        self.mask = None if MASK not in arrays else self._mask_of(arrays[MASK])
+        least = min(ceil(PARTS / max(self.count, 1)), ceil(self.rows / (4 * form.height)))
+        step = ceil(self.rows / max(ceil(self.rows / ROWS), least) / form.height) * form.height
+        firsts = range(0, self.rows, step)
+        self.shares = Shares(firsts, step, min(len(firsts), ceil(LANES / max(self.count, 1))))
+
+    @property
+    def is_values(self) -> bool:
+        return self.of == VALUES
+
+    @property
+    def multiplied(self) -> list[int]:
+        """The operands that tiles multiply."""
+        return [matrix for matrix, _ in self.goes]
+
+    @property
+    def seconds(self) -> float:
+        """An estimate for one thread."""
+        sums = sum([self.stacks[number].columns for number in (*[own for own, _ in self.comes], *self.multiplied)])
+        return sum(self._work()) * sums * PRODUCT_SECONDS[self.dtype.char]
+
+    def _work(self) -> list[int]:
+        """Return the scores of each part of each matrix."""
+        parts = []
+        for first in self.shares.firsts:
+            rows = min(self.rows - first, self.shares.step)
+            seen = self.columns
+            if self.is_causal:
+                seen = min(first + rows, self.columns) if self.is_values else max(self.columns - first, rows)
+            parts.append(rows * seen)
+        return parts * self.count
+
+    def _mask_of(self, mask: Array) -> tuple[Stack, int]:
+        """Return where a mask's matrices lie, and elements from row to row."""
+        view = np.broadcast_to(mask, (*self.lead, *mask.shape[-2:]))
+        step = 0 if view.shape[-2] == 1 else view.strides[-2] // view.itemsize
+        rows, columns = view.shape[-2:]
+        return Stack(Place(MASK), offsets(self.lead, view.strides[:-2]), rows, columns, step), step
+
+    def launches(self, sheet: Sheet) -> list[Launch]:
+        """Return the launches."""
+        skips, checks = self._skips(sheet)
+        found = [*checks]
+        words: dict[str, Told] = {}
+        for x, (own, other) in enumerate(self.comes):
+            packing, panels = self._panels(other, sheet)
+            found.append(packing)
+            words[f"a{x}"], words[f"p{x}"] = self.stacks[own].word, panels
+        for y, number in enumerate(self.multiplied):
+            words[f"b{y}"] = self.stacks[number].word
+        for y, (_, result) in enumerate(self.goes):
+            words[f"c{y}"] = self.stacks[result].word
+        for name, number in (("logs", LOGS), ("means", MEANS)):
+            words[name] = partial(self._by_query_of, number)
+        if self.mask is not None:
+            words["mask"] = self.mask[0].word
+        tables = self._tables(sheet) | {"skips": skips}
+        return [*found, *self._computed(words, tables, sheet)]
+
+    def _by_query_of(self, number: int, n: int, k: int) -> Place:
+        """Return the place of numbers by query of one matrix."""
+        queries = self.rows if self.is_values else self.columns
+        return Place(number, n * queries * self.dtype.itemsize)
+
+    def _skips(self, sheet: Sheet) -> tuple[Word, list[Launch]]:
+        """Return the place of the word that says whether columns at which no row looks are skipped, and the launches
+        that find out: only where what they would be multiplied with is finite.
         """
-        form, parts = self.form, self.words.shape[-2]
-        lanes = min(parts, ceil(LANES / max(prod(self.lead), 1)))
-        width = ceil(key.shape[-1] / form.width) * form.width
-        sums = empty((*self.lead, lanes, queries + form.height, width), key.dtype, key)
-        sums.fill(0)
-        self.go(2, key)
-        order = np.argsort(np.arange(parts) % lanes, kind="stable")
-        self.words = np.ascontiguousarray(self.words[..., order, :])
-        self.words[..., _PLACES["c2"]] = _addresses(sums, 2)[..., order % lanes]
-        self.unit = np.arange(prod(self.lead))[:, None] * lanes + order % lanes
-        self.alive.append(sums)
-        return sums
+        if not self.is_causal:
+            return sheet.keep(np.zeros(1, np.int64)), []
+        flag = sheet.take(1, np.dtype(np.int64))
+        code = finite_kernel(self.dtype.char, self.form.lanes)
+        calls: list[tuple[Word, ...]] = []
+        for number in self.multiplied:
+            stack = self.stacks[number]
+            for begin in sorted({*stack.begins.tolist()}):
+                place = Place(number, begin)
+                calls.append((place, flag, stack.rows, stack.columns, stack.step, int(not calls)))
+        return flag, [shared(code, calls, 1)]
 
-    def shared(self, scores: Array, seconds: float) -> list[Array]:
-        """Return the words dealt out to as many threads as are worth it, whole units. seconds: what a score takes."""
-        words, work = self.words.reshape(-1, WORDS), np.bincount(self.unit.ravel(), scores.ravel())
-        done = np.cumsum(work)
-        threads = min(worth(float(done[-1]) * seconds), len(work))
-        owner = ((done - 0.5 * work) * threads // done[-1])[self.unit.ravel()]
-        return [words[owner == n] for n in range(threads) if (owner == n).any()]
+    def _panels(self, number: int, sheet: Sheet) -> tuple[Launch, Told]:
+        """Return the launch that packs the matrices of an operand across, as panels of columns, and where these are."""
+        stack, width, item = self.stacks[number], self.form.width, self.dtype.itemsize
+        columns, depth = stack.rows, stack.columns
+        begins = sorted({*stack.begins.tolist()})
+        size = ceil(columns / width) * depth * width
+        rooms = {begin: sheet.take(size, self.dtype) for begin in begins}
+        tos, calls = sheet.keep(steps(depth, width)), list[tuple[Word, ...]]()
+        for begin in begins:
+            for first in range(0, columns, PACKED_COLUMNS):
+                given = (
+                    Place(number, begin + first * stack.step * item),
+                    tos,
+                    behind(rooms[begin], first * depth * item),
+                )
+                calls.append((*given, min(columns - first, PACKED_COLUMNS), depth, stack.step, width, depth * width))
+        return shared(turning_of(self.form), calls, sheet.threads), lambda n, k: rooms[int(stack.begins[n])]
+
+    def _tables(self, sheet: Sheet) -> dict[str, Word]:
+        """Return the words that all parts share."""
+        told: dict[str, Word] = {"columns": self.columns, "causal": int(self.is_causal), "scale": self.scale}
+        told["mask.step"] = 0 if self.mask is None else self.mask[1]
+        tall = ceil(self.rows / self.form.height) * self.form.height
+        for x, (own, _) in enumerate(self.comes):
+            stack = self.stacks[own]
+            lines = np.minimum(np.arange(tall), stack.rows - 1) * stack.step
+            for name, table in zip(("rows", "ks", "runs"), rows_of(lines, steps(stack.columns, 1)), strict=True):
+                told[f"a{x}.{name}"] = sheet.keep(table)
+            told[f"depth{x}"] = stack.columns
+        for y, number in enumerate(self.multiplied):
+            stack = self.stacks[number]
+            told[f"b{y}.ks"], told[f"width{y}"] = sheet.keep(steps(stack.rows, stack.step)), stack.columns
+        return told
+
+    def _computed(self, words: dict[str, Told], tables: dict[str, Word], sheet: Sheet) -> list[Launch]:
+        """Return the launches that compute all parts. words: that differ from matrix to matrix."""
+        units = self._units()
+        work = self._work()
+        by_unit = [sum([work[part] for part in unit]) for unit in units]
+        threads, total, done = min(sheet.threads, len(units)), sum(by_unit), 0
+        groups: list[list[int]] = [[] for _ in range(threads)]
+        for unit, own in zip(units, by_unit, strict=True):
+            groups[int((done + 0.5 * own) * threads / total)] += unit
+            done += own
+        groups = [group for group in groups if group]
+        widths = [self.stacks[result].columns for _, result in self.goes]
+        room = self.kernel.scratch(min(self.rows, self.shares.step), widths)
+        told = []
+        for group in groups:
+            scratch = sheet.take(room, self.dtype)
+            told.append([self._told(part, words, {**tables, "scratch": scratch}) for part in group])
+        return [dealt(attention_kernel(self.kernel), told)]
+
+    def _units(self) -> list[list[int]]:
+        """Return what one thread computes, part by part."""
+        return [[part] for part in range(self.count * len(self.shares.firsts))]
+
+    def _told(self, part: int, words: dict[str, Told], tables: dict[str, Word]) -> tuple[Word, ...]:
+        """Return the words of a part."""
+        n, k = divmod(part, len(self.shares.firsts))
+        first = self.shares.firsts[k]
+        told = {**tables, "first": first, "rows": min(self.rows - first, self.shares.step)}
+        told |= {name: word(n, k) for name, word in words.items()}
+        return tuple([told.get(name, 0) for name in _PLACES])
+
+
+class _Values(_Attention):
+    """Attention, and by query the logarithm of the sum of powers."""
+
+    of, comes, goes = VALUES, ((QUERY, KEY),), ((VALUE, RESULT),)
+
+
+class _Cotangents(_Attention):
+    """The cotangents of keys and values, whose rows are keys, and those of queries, in lanes that are added up."""
+
+    of, comes, goes = COTANGENTS, ((KEY, QUERY), (VALUE, G)), ((G, BY_VALUE), (QUERY, BY_KEY))
+
+    @property
+    def multiplied(self) -> list[int]:
+        return [*super().multiplied, KEY]
+
+    def _computed(self, words: dict[str, Told], tables: dict[str, Word], sheet: Sheet) -> list[Launch]:
+        """Return the launches that also add up the sums by query."""
+        lanes, result, item = self.shares.lanes, self.stacks[BY_QUERY], self.dtype.itemsize
+        tall, width = self.columns + self.form.height, ceil(result.columns / self.form.width) * self.form.width
+        sums = sheet.take(self.count * lanes * tall * width, self.dtype)
+
+        def lane(n: int, k: int) -> Word:
+            return behind(sums, (n * lanes + k % lanes) * tall * width * item)
+
+        zeros = zeroed(sums, self.count * lanes, tall * width, self.dtype, sheet)
+        rows, calls = sheet.keep(np.arange(result.rows) * result.step), list[tuple[Word, ...]]()
+        for n in range(self.count):
+            own = behind(sums, n * lanes * tall * width * item)
+            calls.append((own, rows, 0, result.word(n), result.rows, result.columns, width, lanes, tall * width))
+        code = lane_sums_kernel(self.dtype.char, self.form.lanes, True)
+        return [zeros, *super()._computed({**words, "c2": lane}, tables, sheet), shared(code, calls, sheet.threads)]
+
+    def _units(self) -> list[list[int]]:
+        """Parts of one lane follow each other."""
+        parts, lanes = len(self.shares.firsts), self.shares.lanes
+        return [[n * parts + k for k in range(lane, parts, lanes)] for n in range(self.count) for lane in range(lanes)]
+
+
+# ---- arrays
 
 
 def _readable(x: Array) -> Array:
@@ -211,39 +405,16 @@ def _readable(x: Array) -> Array:
     return x if whole and (x.strides[-1] == x.itemsize or x.shape[-1] == 1) else np.ascontiguousarray(x)
 
 
-def _addresses(x: Array, rank: int) -> Array:
-    """Return where each of a stack of arrays begins; rank: of one of them."""
-    found: Array = np.array(address(x))
-    for count, step in zip(x.shape[: x.ndim - rank], x.strides, strict=False):
-        found = np.add.outer(found, np.arange(count) * step)
-    return found
-
-
-def _mask(mask: Array | None, dtype: DType, across: bool) -> tuple[str, Array | None, int]:
-    """Return what there is of a mask, with rows of it contiguous, and elements from row to row."""
-    if mask is None:
-        return NO_MASK, None, 0
-    flags = mask.dtype.kind == "b"
+def _mask(mask: Array, dtype: DType, across: bool) -> Array:
+    """Return a mask as matrices with contiguous rows, of flags or numbers of a dtype; across: transposed."""
     given = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
-    given = _readable((given.swapaxes(-1, -2) if across else given).astype(bool if flags else dtype, copy=False))
-    step = 0 if given.shape[-2] == 1 else given.strides[-2] // given.itemsize
-    if given.shape[-1] == 1:
-        return ROW_FLAGS if flags else ROW_ADDED, given, step
-    return FLAGS if flags else ADDED, given, step
+    given = given.swapaxes(-1, -2) if across else given
+    return _readable(given.astype(bool if mask.dtype.kind == "b" else dtype, copy=False))
 
 
-def _panels(x: Array, form: Form) -> Array:
-    """Return matrices (..., columns, depth) across, as panels (..., panels, depth, width) of zeros behind the last."""
-    (columns, depth), width = x.shape[-2:], form.width
-    found = empty((*x.shape[:-2], ceil(columns / width), depth, width), x.dtype, x)
-    tos, firsts = steps(depth, width), np.arange(0, columns, PACKED)
-    words: Array = np.empty((*x.shape[:-2], len(firsts), sum(map(len, TURNING))), np.int64)
-    words[..., 0] = _addresses(x, 2)[..., None] + firsts * x.strides[-2]
-    words[..., 1] = address(tos)
-    words[..., 2] = _addresses(found, 3)[..., None] + firsts * (depth * x.itemsize)
-    words[..., 3] = np.minimum(columns - firsts, PACKED)
-    words[..., 4:] = depth, x.strides[-2] // x.itemsize, width, depth * width
-    words = words.reshape(-1, words.shape[-1])
-    threads = min(worth(moving_seconds(2 * found.nbytes)), len(words))
-    run_calls(turning_of(form), [[told.tobytes() for told in part] for part in np.array_split(words, threads)])
-    return found
+def _kind_of(mask: Array) -> str:
+    """Return what there is of a mask: an element for each score, or for each row."""
+    flags = mask.dtype.kind == "b"
+    if mask.shape[-1] == 1:
+        return ROW_FLAGS if flags else ROW_ADDED
+    return FLAGS if flags else ADDED

@@ -83,9 +83,9 @@ CAPTURED_STEPS = 4096
 # more calls. (A loop of 1700 statements on 24 x 24 float64: .3 ms each, where plain ones take 4 us.)
 FIRST_STEPS, CAPTURING = 128, 5e-4
 
-# Multiplications up to which machine code calls a matrix product, between kernels: in a larger one the overhead of
-# Python, some 40 us with the kernels before and after it, does not matter. The same for a matrix with a vector, where
-# it matters longer, as memory is read only once; and the most products of a stack that are called like this.
+# Multiplications up to which machine code calls a matrix product, between kernels: Python's overhead for entering one,
+# with the kernels before and after it, is 40 us on a fast core, and 130 on a slow one, where 512 x 64 x 256 take as
+# long. The same for a matrix with a vector, and the most products of a stack that are called like this.
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 30, 1 << 24, 64
 
 # Rows, and right sides, up to which machine code calls factorisations, and how many of a stack; the extra seconds of
@@ -370,8 +370,8 @@ CONTRACTION_WAITS = 1 << 24
 # of 8192 x 128 x 512 take .88 of the time of the library's and a pass over its result, of 1024 x 1024 x 1024 1.02.)
 PRODUCT_SECONDS, PRODUCT_SLOWER, PRODUCT_CALL = {"f": 1e-11, "d": 2e-11}, {"f": 0.05, "d": 0.08}, 60e-6
 
-# Multiplications from which on attention runs in tiles: for fewer, all scores stay in the second-level cache.
-ATTENTION_TILED = 1 << 25
+# Multiplications from which on attention runs in tiles. (On one thread 12 heads of 64 x 64 take .5 ms step by step.)
+ATTENTION_TILED = 1 << 22
 
 # Elements of a row up to which kernels for argmax and argmin take less time than the library, which vectorises rows.
 SEARCHED_BELOW = 32

@@ -31,17 +31,17 @@ class ByLaunches:
 
     @classmethod
     def of(
-        cls, function: Any, takes: Sequence[Meta], gives: Meta, numbers: Sequence[int], task: Task
+        cls, function: Any, takes: Sequence[Meta], gives: Sequence[Meta], numbers: Sequence[int], task: Task
     ) -> ByLaunches | None:
-        """Return the launches of a function for operands and a result that lie so; None where it has none, or where the
+        """Return the launches of a function for operands and results that lie so; None where it has none, or where the
         weights that it lays out may be kept from one run to the next.
 
-        numbers: of the result and of the operands.
+        numbers: of the results and of the operands.
         """
-        is_dense = not gives.layout.offset and gives.layout.is_dense(gives.dtype.itemsize)
-        if not is_dense or 0 in gives.shape:
+        are_dense = [not meta.layout.offset and meta.layout.is_dense(meta.dtype.itemsize) for meta in gives]
+        if not all(are_dense) or any([0 in meta.shape for meta in gives]):
             return None
-        made = function.ready([_standing_for(meta) for meta in takes], _standing_for(gives))
+        made = function.ready([_standing_for(meta) for meta in takes], *[_standing_for(meta) for meta in gives])
         if made is None or not isinstance(made.launches, Launches) or made.launches.laid_out >= KEPT_LEAST:
             return None
         return cls(made.launches, [None if at is None else numbers[at] for at in made.order], task)
@@ -57,7 +57,7 @@ class ByLaunches:
         if result in work.into or any([number not in work.metas for number in arguments]):
             return None
         takes, function = [work.metas[number] for number in arguments], node.op.bound(**node.params)
-        return cls.of(function, takes, work.metas[result], (result, *arguments), work.task([kernel]))
+        return cls.of(function, takes, [work.metas[result]], (result, *arguments), work.task([kernel]))
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launches, those first that lay out weights."""
@@ -79,11 +79,16 @@ class ByLaunches:
 
 
 def launched(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> ByLaunches | None:
-    """Return a library call as its own launches, None where it has none."""
-    if not hasattr(function, "ready") or len(gives) > 1:
+    """Return a library call as its own launches, None where it has none. Functions that are given the library come
+    without it.
+    """
+    own = function if hasattr(function, "ready") else getattr(function, "func", None)
+    if not hasattr(own, "ready"):
         return None
-    task = Task(function.func.__qualname__, sum([meta.nbytes for meta in (*takes, *gives)]))
-    return ByLaunches.of(function, takes, gives[0], (RESULT, *range(len(takes))), task)
+    name = getattr(getattr(own, "func", None), "__qualname__", type(own).__name__)
+    task = Task(name, sum([meta.nbytes for meta in (*takes, *gives)]))
+    results = [RESULT + n for n in range(len(gives))]
+    return ByLaunches.of(own, takes, gives, (*results, *range(len(takes))), task)
 
 
 def _standing_for(meta: Meta) -> Any:

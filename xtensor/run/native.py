@@ -442,7 +442,8 @@ class Segment:
         would save more time than entering machine code at once does.
         """
         shared = self._seconds * (1 - 1 / threads_here())
-        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
+        whole = sum([one.way.seconds + one.way.task.alone for one in self._makes])
+        long = shared > DISPATCH_SAVES or whole > seconds
         if long or self._young or self._alone.count > launches or self._alone.nbytes > nbytes:
             return None
         return self._alone.standing(words)

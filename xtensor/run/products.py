@@ -76,7 +76,9 @@ class ByBlas:
     def __init__(self, kernel: Kernel, work: Work, form: Form, address: int) -> None:
         (result,) = kernel.results
         node, self._stacks = work.trace.values[result], _at_once(kernel, work)
-        self.kernel, self.task = kernel, work.task([kernel])
+        (a, _, c), char = self._stacks, node.dtype.char
+        seconds = costs.PRODUCT_SECONDS[char.lower()] * (4 if node.dtype.kind == "c" else 1)
+        self.kernel, self.task = kernel, work.task([kernel])._replace(alone=prod(c.shape) * a.shape[-1] * seconds)
         self._form, self._address = form, address
         self._char, self._itemsize = node.dtype.char, node.dtype.itemsize
         first, second = work.trace.arguments[result]

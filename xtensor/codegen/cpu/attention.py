@@ -14,7 +14,7 @@ arXiv:2307.08691; Rabe and Staats (2021), arXiv:2112.05682.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf, lcm
 from typing import NamedTuple
 
@@ -23,8 +23,9 @@ import numpy as np
 from ...base.dtypes import DType
 from .compile import Code, handmade
 from .explog import exp, log
-from .forms import Form, declared, first_lanes, loads, splat
+from .forms import Form, declared, first_lanes, loads, masked_load, splat
 from .gemm import micro, pack_rows
+from .sweeping import Sweeping
 from .vector import F32, F64, SCALARS, Vector, Writer, constant, from_bits, mangled, select
 
 VALUES, COTANGENTS = "values", "cotangents"
@@ -46,15 +47,16 @@ INT32, UINT32, BYTES = np.dtype(np.int32), np.dtype(np.uint32), np.dtype(np.int8
 #   first, rows  the first of some rows, and their number; columns: of all scores
 #   mask.step    elements of the mask from row to row
 #   causal       whether query i only looks at keys 0 to i
-#   skips        whether columns at which no row may look are left out (else 0 times a number that is not finite counts)
+#   skips        a word: whether columns at which no row may look are left out, as `finite_kernel` finds out (else 0
+#                times a number that is not finite counts)
 #   scale        a number of the dtype
 POINTERS = (
     *("a0", "a0.rows", "a0.ks", "a0.runs", "p0", "a1", "a1.rows", "a1.ks", "a1.runs", "p1"),
-    *("b0", "b0.ks", "b1", "b1.ks", "b2", "b2.ks", "c0", "c1", "c2", "mask", "logs", "means", "scratch"),
+    *("b0", "b0.ks", "b1", "b1.ks", "b2", "b2.ks", "c0", "c1", "c2", "mask", "logs", "means", "scratch", "skips"),
 )
 NUMBERS = (
     *("first", "rows", "columns", "depth0", "depth1", "width0", "width1", "width2"),
-    *("mask.step", "causal", "skips", "scale"),
+    *("mask.step", "causal", "scale"),
 )
 WORDS = len(POINTERS) + len(NUMBERS)
 
@@ -259,8 +261,8 @@ def _powers(one: Pass, writer: Writer) -> Iterator[str]:
 
 
 def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vector]]:
-    """Yield lines that scale down the sums of a row, which are zeros before its first tile; return the number subtracted
-    from its scores, and its total.
+    """Yield lines that scale down the sums of a row, zeros before its first tile; return the number subtracted from its
+    scores, and its total.
     """
     kind = row.one.form.kind
     old = row.scalar(f"load {kind}, ptr %most")
@@ -336,7 +338,8 @@ def _driver(one: Pass) -> Iterator[str]:
     yield "define void @kernel(ptr %table) {\nentry:"
     yield from loads(POINTERS, NUMBERS)
     yield f"  %scale.x = load {form.kind}, ptr %at.scale\n  %is.causal = icmp ne i64 %causal, 0"
-    yield "  %is.skipping = icmp ne i64 %skips, 0\n  %cuts = and i1 %is.causal, %is.skipping"
+    yield "  %skips.now = load i64, ptr %skips\n  %is.skipping = icmp ne i64 %skips.now, 0"
+    yield "  %cuts = and i1 %is.causal, %is.skipping"
     yield from _rooms(one)
     rows = [
         "  %i = add i64 %first, %g\n  %g.left = sub i64 %rows, %g",
@@ -560,3 +563,45 @@ def _result(one: Pass, y: int) -> list[str]:
             *splat(f"{name}.whole", kind, vector, form.lanes),
         ]
     return _loop(name, "%rows", 1, [*row, *_loop(f"{name}.v", f"%width{y}", form.lanes, some)])
+
+
+# ---- whether numbers are finite
+
+# The words of the kernel that finds out: a matrix, the word that becomes 0 where a number is not finite, the matrix's
+# lengths, elements from row to row, and whether the word is to become 1 first.
+CHECKED = ("x", "flag"), ("rows", "columns", "step", "is.first")
+
+
+@cache
+def finite_kernel(char: str, lanes: int) -> Code:
+    """Return the machine code that says of matrices of a dtype whether they are finite."""
+    return handmade("\n".join(_Finite(char, lanes).text()))
+
+
+class _Finite(Sweeping):
+    """The text of that kernel: a sum of all numbers times 0 is not a number unless they are finite."""
+
+    def text(self) -> Iterator[str]:
+        """Yield the kernel."""
+        yield from self.kernel(*CHECKED, self._checked())
+
+    def _checked(self) -> Iterator[str]:
+        yield "  %begins = icmp ne i64 %is.first, 0\n  br i1 %begins, label %begin, label %begun"
+        yield "begin:\n  store i64 1, ptr %flag\n  br label %begun\nbegun:"
+        self.block = "begun"
+        carried = [("before", self.vector, "zeroinitializer", "%sum")]
+        yield from self.loop("row", "i", "%rows", self._row(), carried=carried)
+        yield f"  %odd = fcmp uno {self.vector} %sum, %sum\n  %bits = bitcast <{self.lanes} x i1> %odd to i{self.lanes}"
+        yield f"  %is.odd = icmp ne i{self.lanes} %bits, 0\n  br i1 %is.odd, label %say, label %said"
+        yield "say:\n  store i64 0, ptr %flag\n  br label %said\nsaid:"
+
+    def _row(self) -> Iterator[str]:
+        yield from self.far("x.i", "%x", "%i", "%step")
+        carried = [("old", self.vector, "%before", "%sum")]
+        yield from self.loop("some", "j", "%columns", self._some(), step=self.lanes, carried=carried)
+
+    def _some(self) -> Iterator[str]:
+        yield f"  %x.j = getelementptr {self.kind}, ptr %x.i, i64 %j\n  %left = sub i64 %columns, %j"
+        yield from first_lanes(self.form, "inside", "%left")
+        yield masked_load(self.form, "%one", "%x.j", "%inside")
+        yield self.multiply_add("%sum", "%one", "zeroinitializer", "%old")

@@ -10,10 +10,10 @@ from .forms import first_lanes, masked_load, masked_store
 from .sweeping import Sweeping
 
 # The words of the kernel: the element of `to` at rows[i] + columns[j] becomes the sum of the elements [i, j] of
-# `matrices` matrices, which lie one behind the other, `apart` elements from one to the next, and have `wide` columns.
+# `matrices` matrices, `apart` elements from one to the next, with `wide` columns, and `step` elements from row to row.
 # The table of columns fills whole registers; if columns are contiguous, there is none.
 POINTERS = ("x", "rows", "columns", "to")
-NUMBERS = ("row.count", "wide", "matrices", "apart")
+NUMBERS = ("row.count", "wide", "step", "matrices", "apart")
 
 
 @cache
@@ -40,7 +40,7 @@ class _LaneSums(Sweeping):
     def _row(self) -> Iterator[str]:
         yield from self.words("%i", "rows")
         yield f"  %to.i = getelementptr {self.kind}, ptr %to, i64 %rows.this"
-        yield from self.far("x.i", "%x", "%i", "%wide")
+        yield from self.far("x.i", "%x", "%i", "%step")
         yield from self.loop("some", "j", "%wide", self._some(), step=self.lanes)
 
     def _some(self) -> Iterator[str]:

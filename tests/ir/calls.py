@@ -19,7 +19,6 @@ import pytest
 from xtensor.base.options import settings
 from xtensor.codegen.cpu.compile import Code
 from xtensor.codegen.cpu.driver import driver
-from xtensor.nn import tiled
 from xtensor.run import contractions, joined, launches, matmul, native
 from xtensor.run.launches import PACKED, Launches, begin_of
 
@@ -31,7 +30,7 @@ from .values import Pointer
 
 # What says where an array lies, which others import by name: all of them are to be here before it is exchanged.
 address_of = contractions.address
-assert all(one.address is address_of for one in (joined, launches, matmul, tiled))
+assert all(one.address is address_of for one in (joined, launches, matmul))
 
 
 class Arrays:

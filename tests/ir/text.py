@@ -29,7 +29,7 @@ _GLOBAL = re.compile(r"^@([\w.]+) = .*?(?:constant|global) (.*)$", re.MULTILINE)
 _LABEL = re.compile(r"([\w.$-]+):")
 _SILENT = re.compile(r"@llvm\.(?!masked)")
 _SAID = re.compile(r"(?:align \d+|noundef|nonnull|captures\(none\)) ?")
-_ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast", "reassoc")
+_ON_NUMBERS = ("nuw", "nsw", "exact", "nneg", "disjoint", "samesign", "fast", "reassoc", "nnan", "nsz")
 _FLAGS = {*_ON_NUMBERS, "inbounds", "nusw", "tail", "volatile", "atomic"}
 
 
@@ -265,7 +265,8 @@ class _Reader:
         return Instruction(result, opcode, kind, operands, (kind,) * len(pairs), labels, "")
 
     def _call(self, result: str, opcode: str, rest: str) -> Instruction:
-        kind = parts_of(rest, " ")[0]
+        while (kind := parts_of(rest, " ")[0]) in _ON_NUMBERS:  # as in arithmetic
+            rest = rest[len(kind) + 1 :]
         name, _, inside = rest[len(kind) + 1 :].partition("(")
         texts = parts_of(inside[: inside.rindex(")")])
         operands, kinds = self._operands(texts)

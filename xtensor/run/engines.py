@@ -177,13 +177,13 @@ def _join(
         joint = joint_of(kernels[place], kernels[before], work)
         if choices[place].engine != LLVM and isinstance(joint, Joint):
             joint = f"what follows has the engine {choices[place].engine}"
-        if choices[before].engine == LLVM and ByBlas.of(kernels[before], work) is not None:
-            continue
         moved = work.metas[kernels[before].results[0]].nbytes
         if choices[before].engine == LLVM and isinstance(joint, Joint) and moved <= costs.ENDED_APART:
             joint = f"machine code goes on with a loop at once, over {size_text(moved)}"
         if isinstance(joint, str):
-            choices[before] = choices[before]._replace(why=f"computed by itself: {joint}")
+            is_blas = choices[before].engine == LLVM and ByBlas.of(kernels[before], work) is not None
+            first = f"{choices[before].why}, and " if is_blas else ""
+            choices[before] = choices[before]._replace(why=f"{first}computed by itself: {joint}")
             continue
         found[place] = kernels[before], joint
         choices[before] = Choice(NOTHING, f"computed with kernel {place + 1}, which is all that follows")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -391,3 +393,42 @@ def test_scores_of_halves_are_float32(masked: bool) -> None:
         assert found.dtype == xt.float16
         scale = np.abs(right.numpy()).max()
         np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-3, atol=2e-3 * scale)
+
+
+def test_attention_is_kernels_of_a_captured_function(always_in_tiles: list[str]) -> None:
+    """Forward and back, with a mask or none; what is not finite is looked for in each call."""
+    rng = np.random.default_rng(5)
+
+    def loss(q: xt.Tensor, k: xt.Tensor, v: xt.Tensor) -> xt.Tensor:
+        return xt.sum(attend(q, k, v, is_causal=True) ** 2)
+
+    def masked(q: xt.Tensor, k: xt.Tensor, v: xt.Tensor, mask: xt.Tensor) -> xt.Tensor:
+        return attend(q * 2.0, k, v, mask) + 1.0
+
+    fused, fused_masked = xt.fuse(xt.grad(loss, (0, 1, 2))), xt.fuse(masked)
+    for call in range(6):
+        q, k, v = (xt.asarray(normal(rng, 2, 3, 9, 5), copy=True) for _ in range(3))
+        mask = xt.asarray(rng.random((9, 9)) < 0.7, copy=True)
+        if call == 4:
+            v[0, 1, 8, 2] = np.inf  # only the last query may look at it, and others multiply it by 0
+            k[1, 2, 7, 0] = np.nan
+        wanted = [one.numpy() for one in (*xt.grad(loss, (0, 1, 2))(q, k, v), masked(q, k, v, mask))]
+        always_in_tiles.clear()
+        with xt.options(engine="llvm"):  # however little work it is
+            found = [one.numpy() for one in (*fused(q, k, v), fused_masked(q, k, v, mask))]
+        assert call < 2 or not always_in_tiles  # no function of native arrays is called any more
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+        assert np.isfinite(found[0]).all() == (call != 4)
+    assert "kernels in one call" in str(xt.explain(fused))
+
+
+def test_launches_of_attention_keep_no_arrays() -> None:
+    x = normal(np.random.default_rng(6), 2, 8, 4)
+    gone = weakref.ref(x)
+    tensor = xt.asarray(x, copy=False)
+    attend(tensor, tensor, tensor).evaluate()
+    xt.grad(lambda t: xt.sum(attend(t, t, t)))(tensor).evaluate()
+    del x, tensor
+    gc.collect()
+    assert gone() is None

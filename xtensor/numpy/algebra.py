@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy
@@ -22,7 +21,7 @@ from .shaping import concatenate
 from .thin import LONG_WAY, made_at_once
 
 # How einsum's lists of numbers are written as subscripts.
-LETTERS = ascii_uppercase + ascii_lowercase
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 # ---- products
 

@@ -432,3 +432,40 @@ def test_launches_of_attention_keep_no_arrays() -> None:
     del x, tensor
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("kind", ["of float64", "across", "turned"])
+def test_what_is_not_read_as_it_lies_in_captured_functions(kind: str) -> None:
+    """A mask of another dtype, rows that are not contiguous: arrays that only stand for operands are not touched."""
+    rng = np.random.default_rng(7)
+    q, k = (xt.asarray(normal(rng, 4096, 16, dtype="float32"), copy=True) for _ in range(2))
+    mask = xt.asarray(rng.standard_normal((4096, 4096)), copy=True)
+    calls = {
+        "of float64": lambda: (lambda q, m: attend(q, q, q, m), (q, mask)),
+        "across": lambda: (lambda q, m: attend(q, q, q, m.mT), (q, xt.astype(mask, xt.float32))),
+        "turned": lambda: (lambda q, k: attend(q.mT, k.mT, k.mT), (q, k)),
+    }
+    function, given = calls[kind]()
+    fused = xt.fuse(function)
+    wanted = function(*given).numpy()
+    for _ in range(3):
+        with xt.options(engine="llvm"):
+            np.testing.assert_array_equal(fused(*given).numpy(), wanted)
+
+
+@pytest.mark.parametrize("lead", [(10, 13), (1, 70), (3, 1, 50), (60, 1)])
+def test_many_matrices_are_computed_in_slices(lead: tuple[int, ...], monkeypatch: Any) -> None:
+    """Whichever axes operands have; the bits of a matrix do not depend on the others."""
+    rng = np.random.default_rng(8)
+    q, k, v = normal(rng, *lead, 6, 4), normal(rng, *lead[1:], 7, 4), normal(rng, *lead[:1], *[1] * len(lead[1:]), 7, 4)
+    mask = rng.random((*lead[1:], 6, 7)) < 0.8
+
+    def slopes() -> list[Any]:
+        tensors = [xt.asarray(x, copy=True) for x in (q, k, v)]
+        y, back = xt.vjp(lambda q, k, v: attend(q, k, v, xt.asarray(mask)), *tensors)
+        return [y.numpy(), *[one.numpy() for one in back(xt.ones(y.shape, dtype=y.dtype))]]
+
+    whole = slopes()
+    monkeypatch.setattr(tiled, "TOGETHER", 16)
+    for one, other in zip(slopes(), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13, atol=1e-13)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -289,8 +291,11 @@ def test_flags_of_tensors_that_are_not_computed_yet(make: Any) -> None:
         x.flags["WRITEABLE"] = True
     with pytest.raises(AttributeError, match="^flags: c_contiguous cannot be assigned"):
         flags.c_contiguous = False
-    with pytest.raises(KeyError, match="Unknown flag"):
-        flags["C_CONTIGUOUS"] = True
+    for name in ("C_CONTIGUOUS", "writeable", 1):
+        with pytest.raises(KeyError, match="Unknown flag"):
+            flags[name] = True
+    with pytest.raises(TypeError, match="^cannot copy or pickle"):
+        copy.copy(flags)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +317,7 @@ def test_einsum_with_lists_of_numbers(operands: Any) -> None:
 
 
 def test_einsum_refuses_what_numpy_refuses_in_lists() -> None:
-    for lists in ([0, 99], [0, "a"], 3):
+    for lists in ([0, 99], [0, -1], [True, False], [0, "a"], 3):
         with pytest.raises((TypeError, ValueError)):
             np.einsum(np.ones((2, 2)), lists)
 
@@ -353,6 +358,10 @@ def test_hermitian_forms_have_gradients() -> None:
     x = np.asarray([[2.0, 0.5], [0.5, -1.0]])
     check_grads(lambda m: np.linalg.pinv(m + m.T, hermitian=True), (x,))
     check_grads(lambda m: np.linalg.svd(m + m.T, compute_uv=False, hermitian=True), (x,))
+    lower = numpy.asarray([[2.0, 5.0], [1.0, -3.0]])  # whose upper triangle is not read
+    for name, more in (("svd", {"compute_uv": False}), ("pinv", {})):
+        found, _ = xt.vjp(partial(getattr(np.linalg, name), hermitian=True, **more), np.asarray(lower))
+        numpy.testing.assert_allclose(found, getattr(numpy.linalg, name)(lower, hermitian=True, **more))
 
 
 def test_sorting_takes_one_of_kind_and_stable() -> None:

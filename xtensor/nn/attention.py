@@ -176,10 +176,15 @@ class Pass:
     def __call__(self, xp: Any, *given: Any) -> tuple[Any, ...]:
         count = 3 if self.of == VALUES else 6
         natives, mask = given[:count], given[count] if len(given) > count else None
-        module = tiled if library_of(natives[0]) is np else tiled_elsewhere
-        run: Any = module.attend if self.of == VALUES else module.attend_back
+        there: Any = tiled_elsewhere.attend if self.of == VALUES else tiled_elsewhere.attend_back
+        run = self.func if library_of(natives[0]) is np else there
         found: tuple[Any, ...] = run(*natives, Scores(*self.looks, mask))
         return found
+
+    @property
+    def func(self) -> Any:
+        """The function of NumPy's arrays."""
+        return tiled.attend if self.of == VALUES else tiled.attend_back
 
     def ready(self, natives: Sequence[Any], *results: Any) -> Begun | None:
         """Return what computes it of arrays that lie like these."""

@@ -7,7 +7,7 @@ transposed copies of some operands, in panels, and sums in a few lanes, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import ceil, prod
 from typing import NamedTuple
@@ -50,10 +50,14 @@ LANES = 8
 # Registers of a row of what is multiplied at a time.
 REGISTERS = 2
 
+# The most matrices whose launches are laid out together, and remembered: some 2 KB for each.
+TOGETHER = 256
+
 # Columns that are packed in one call: whole panels.
 PACKED_COLUMNS = 2048
 
-# The operands of launches: those of both passes, and of the way back. (Number 6 stands for weights elsewhere.)
+# The operands of launches: those of both passes, and of the way back. The number between them is that of weights which
+# `Launches` lays out: there are none.
 QUERY, KEY, VALUE, MASK, RESULT, LOGS = range(PACKED)
 G, MEANS, BY_QUERY, BY_KEY, BY_VALUE = range(PACKED + 1, PACKED + 6)
 OPERANDS = PACKED + 6
@@ -104,8 +108,33 @@ def _run(of: str, scores: Scores, arrays: Operands) -> None:
     """Run a pass on arrays."""
     if scores.mask is not None:
         arrays[MASK] = _mask(scores.mask, arrays[QUERY].dtype, across=of == COTANGENTS)
-    launches = _known(of, scores.scale, scores.is_causal, arrays)
-    launches.run(*[arrays.get(number) for number in range(OPERANDS)])
+    for some in _slices(of, arrays):
+        _known(of, scores.scale, scores.is_causal, some).run(*[some.get(number) for number in range(OPERANDS)])
+
+
+def _lead(of: str, arrays: Operands) -> Shape:
+    """Return the leading axes of a pass."""
+    found: Shape = arrays[G if of == COTANGENTS else RESULT].shape[:-2]
+    return found
+
+
+def _slices(of: str, arrays: Operands) -> Iterator[Operands]:
+    """Yield the arrays, or slices of them that have fewer matrices, about equally many."""
+    lead = _lead(of, arrays)
+    if prod(lead) <= TOGETHER:
+        yield arrays
+        return
+    step = ceil(lead[0] / ceil(prod(lead) / TOGETHER))
+    for first in range(0, lead[0], step):
+        yield from _slices(of, {number: _slice(x, number, lead, first, step) for number, x in arrays.items()})
+
+
+def _slice(x: Array, number: int, lead: Shape, first: int, step: int) -> Array:
+    """Return the part of an operand, along the first of the leading axes; without that axis if it has one element."""
+    if x.ndim - (1 if number in (LOGS, MEANS) else 2) < len(lead):
+        return x
+    part = x if len(x) == 1 else x[first : first + step]
+    return part if step > 1 else part[0]
 
 
 def begun(of: str, scale: float, is_causal: bool, natives: Sequence[Array], results: Sequence[Array]) -> Begun | None:
@@ -117,15 +146,17 @@ def begun(of: str, scale: float, is_causal: bool, natives: Sequence[Array], resu
     gives = (RESULT, LOGS) if of == VALUES else (BY_QUERY, BY_KEY, BY_VALUE)
     order = (*gives, *takes, *((MASK,) if len(natives) > len(takes) else ()))
     arrays = dict(zip(order, (*results, *natives), strict=True))
+    if prod(_lead(of, arrays)) > TOGETHER:
+        return None
     if any(x.dtype.char not in PRODUCT_SECONDS for number, x in arrays.items() if number != MASK):
         return None
-    if any(_readable(arrays[number]) is not arrays[number] for number in {QUERY, KEY, VALUE, G} & {*arrays}):
+    if not all(_is_readable(arrays[number]) for number in {QUERY, KEY, VALUE, G} & {*arrays}):
         return None
     if not all(arrays[number].flags.c_contiguous for number in {LOGS, MEANS, *gives} & {*arrays}):
         return None
     if MASK in arrays:
-        mask = _mask(arrays[MASK], arrays[QUERY].dtype, across=of == COTANGENTS)
-        if not np.may_share_memory(mask, arrays[MASK]):
+        mask = _matrices(arrays[MASK], across=of == COTANGENTS)
+        if mask.dtype not in (bool, arrays[QUERY].dtype) or not _is_readable(mask):
             return None
         arrays[MASK] = mask
     places = {number: place for place, number in enumerate(order)}
@@ -153,7 +184,7 @@ class Stack(NamedTuple):
     """
 
     at: Place
-    begins: Array
+    begins: list[int]
     rows: int
     columns: int
     step: int
@@ -162,13 +193,13 @@ class Stack(NamedTuple):
     def of(cls, number: int, arrays: Operands, lead: Shape) -> Stack:
         """Return an operand as a stack with these leading axes."""
         view = np.broadcast_to(arrays[number], (*lead, *arrays[number].shape[-2:]))
-        begins = offsets(lead, view.strides[:-2])
+        begins = offsets(lead, view.strides[:-2]).tolist()
         rows, columns = view.shape[-2:]
         return cls(Place(number), begins, rows, columns, view.strides[-2] // view.itemsize)
 
     def word(self, n: int, k: int = 0) -> Place:
         """Return the place of one of them, the same for all parts of its rows."""
-        return Place(self.at.number, self.at.after + int(self.begins[n]))
+        return Place(self.at.number, self.at.after + self.begins[n])
 
 
 class Shares(NamedTuple):
@@ -183,7 +214,7 @@ class Shares(NamedTuple):
 
 def _launches(of: str, scale: float, is_causal: bool, arrays: Operands) -> Launches:
     """Return the launches of a pass for arrays that lie like these."""
-    lead = (arrays[G] if of == COTANGENTS else arrays[RESULT]).shape[:-2]
+    lead = _lead(of, arrays)
     stacks = {number: Stack.of(number, arrays, lead) for number in arrays if number not in (LOGS, MEANS, MASK)}
     kind = NO_MASK if MASK not in arrays else _kind_of(arrays[MASK])
     pass_of = _Values if of == VALUES else _Cotangents
@@ -249,7 +280,7 @@ class _Attention:
         view = np.broadcast_to(mask, (*self.lead, *mask.shape[-2:]))
         step = 0 if view.shape[-2] == 1 else view.strides[-2] // view.itemsize
         rows, columns = view.shape[-2:]
-        return Stack(Place(MASK), offsets(self.lead, view.strides[:-2]), rows, columns, step), step
+        return Stack(Place(MASK), offsets(self.lead, view.strides[:-2]).tolist(), rows, columns, step), step
 
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return the launches."""
@@ -287,7 +318,7 @@ class _Attention:
         calls: list[tuple[Word, ...]] = []
         for number in self.multiplied:
             stack = self.stacks[number]
-            for begin in sorted({*stack.begins.tolist()}):
+            for begin in sorted({*stack.begins}):
                 place = Place(number, begin)
                 calls.append((place, flag, stack.rows, stack.columns, stack.step, int(not calls)))
         return flag, [shared(code, calls, 1)]
@@ -296,7 +327,7 @@ class _Attention:
         """Return the launch that packs the matrices of an operand across, as panels of columns, and where these are."""
         stack, width, item = self.stacks[number], self.form.width, self.dtype.itemsize
         columns, depth = stack.rows, stack.columns
-        begins = sorted({*stack.begins.tolist()})
+        begins = sorted({*stack.begins})
         size = ceil(columns / width) * depth * width
         rooms = {begin: sheet.take(size, self.dtype) for begin in begins}
         tos, calls = sheet.keep(steps(depth, width)), list[tuple[Word, ...]]()
@@ -308,7 +339,7 @@ class _Attention:
                     behind(rooms[begin], first * depth * item),
                 )
                 calls.append((*given, min(columns - first, PACKED_COLUMNS), depth, stack.step, width, depth * width))
-        return shared(turning_of(self.form), calls, sheet.threads), lambda n, k: rooms[int(stack.begins[n])]
+        return shared(turning_of(self.form), calls, sheet.threads), lambda n, k: rooms[stack.begins[n]]
 
     def _tables(self, sheet: Sheet) -> dict[str, Word]:
         """Return the words that all parts share."""
@@ -341,21 +372,23 @@ class _Attention:
         room = self.kernel.scratch(min(self.rows, self.shares.step), widths)
         told = []
         for group in groups:
-            scratch = sheet.take(room, self.dtype)
-            told.append([self._told(part, words, {**tables, "scratch": scratch}) for part in group])
+            shared_words = {**tables, "scratch": sheet.take(room, self.dtype)}
+            base = [shared_words.get(name, 0) for name in _PLACES]
+            told.append([self._told(part, words, base) for part in group])
         return [dealt(attention_kernel(self.kernel), told)]
 
     def _units(self) -> list[list[int]]:
         """Return what one thread computes, part by part."""
         return [[part] for part in range(self.count * len(self.shares.firsts))]
 
-    def _told(self, part: int, words: dict[str, Told], tables: dict[str, Word]) -> tuple[Word, ...]:
-        """Return the words of a part."""
+    def _told(self, part: int, words: dict[str, Told], base: list[Word]) -> list[Word]:
+        """Return the words of a part. base: those that it shares with others."""
         n, k = divmod(part, len(self.shares.firsts))
-        first = self.shares.firsts[k]
-        told = {**tables, "first": first, "rows": min(self.rows - first, self.shares.step)}
-        told |= {name: word(n, k) for name, word in words.items()}
-        return tuple([told.get(name, 0) for name in _PLACES])
+        first, told = self.shares.firsts[k], base.copy()
+        told[_PLACES["first"]], told[_PLACES["rows"]] = first, min(self.rows - first, self.shares.step)
+        for name, word in words.items():
+            told[_PLACES[name]] = word(n, k)
+        return told
 
 
 class _Values(_Attention):
@@ -401,15 +434,22 @@ class _Cotangents(_Attention):
 
 def _readable(x: Array) -> Array:
     """Return an array whose rows are contiguous and lie whole elements apart."""
+    return x if _is_readable(x) else np.ascontiguousarray(x)
+
+
+def _is_readable(x: Array) -> bool:
     whole = x.flags.aligned and not any(step % x.itemsize for step in x.strides)
-    return x if whole and (x.strides[-1] == x.itemsize or x.shape[-1] == 1) else np.ascontiguousarray(x)
+    return bool(whole and (x.strides[-1] == x.itemsize or x.shape[-1] == 1))
 
 
 def _mask(mask: Array, dtype: DType, across: bool) -> Array:
     """Return a mask as matrices with contiguous rows, of flags or numbers of a dtype; across: transposed."""
+    return _readable(_matrices(mask, across).astype(bool if mask.dtype.kind == "b" else dtype, copy=False))
+
+
+def _matrices(mask: Array, across: bool) -> Array:
     given = mask.reshape((1,) * (2 - mask.ndim) + mask.shape)
-    given = given.swapaxes(-1, -2) if across else given
-    return _readable(given.astype(bool if mask.dtype.kind == "b" else dtype, copy=False))
+    return given.swapaxes(-1, -2) if across else given
 
 
 def _kind_of(mask: Array) -> str:

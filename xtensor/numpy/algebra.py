@@ -20,8 +20,9 @@ from .door import through
 from .shaping import concatenate
 from .thin import LONG_WAY, made_at_once
 
-# How einsum's lists of numbers are written as subscripts.
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+# How what stands in einsum's lists is written in subscripts. (Booleans, which equal numbers, are none.)
+_LETTERS: dict[tuple[bool, Any], str] = {(False, Ellipsis): "..."}
+_LETTERS |= {(False, n): one for n, one in enumerate("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")}
 
 # ---- products
 
@@ -94,8 +95,8 @@ def _in_letters(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     pairs = len(operands) // 2 * 2
     lists = [*operands[1:pairs:2], *operands[pairs:]]
-    with suppress(TypeError, IndexError):
-        terms = ["".join(["..." if n is Ellipsis else LETTERS[range(len(LETTERS))[n]] for n in one]) for one in lists]
+    with suppress(TypeError, KeyError):
+        terms = ["".join([_LETTERS[type(n) is bool, n] for n in one]) for one in lists]
         inputs = terms[: pairs // 2]
         return "->".join([",".join(inputs), *terms[pairs // 2 :]]), *operands[:pairs:2]
     return operands

@@ -70,6 +70,11 @@ def _are_real(x: Tensor, eigenvalues: Tensor) -> bool:
     return x.dtype.kind == "f" and not bool(xt.any(xt.imag(eigenvalues.detach())))
 
 
+def _from_lower(x: Tensor) -> Tensor:
+    """Return Hermitian matrices made of their lower triangles, which NumPy reads alone."""
+    return xt.tril(x) + _turned(xt.tril(x, k=-1))
+
+
 def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803 - NumPy's name
     x = _floats(a)
     if UPLO == "U" and has_gradient(x):
@@ -155,9 +160,10 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = None
     if rcond is not None and rtol is not None:
         raise ValueError(expected("pinv", "rtol", "not be given beside rcond, its other name", rtol))
     rtol = rcond if rtol is None else rtol
-    if hermitian and not has_gradient(a):
+    x = _floats(a)
+    if hermitian and not has_gradient(x):
         return through("linalg.pinv", None, (a, rtol, hermitian), {})
-    return xt.linalg.pinv(_floats(a), rtol=1e-15 if rtol is None else rtol)
+    return xt.linalg.pinv(_from_lower(x) if hermitian else x, rtol=1e-15 if rtol is None else rtol)
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
@@ -179,6 +185,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
     x = _floats(a)
     if hermitian and not has_gradient(x):
         return through("linalg.svd", None, (x, full_matrices, compute_uv, hermitian), {})
+    x = _from_lower(x) if hermitian else x
     return xt.linalg.svd(x, full_matrices=full_matrices) if compute_uv else xt.linalg.svdvals(x)
 
 

@@ -83,9 +83,9 @@ CAPTURED_STEPS = 4096
 # more calls. (A loop of 1700 statements on 24 x 24 float64: .3 ms each, where plain ones take 4 us.)
 FIRST_STEPS, CAPTURING = 128, 5e-4
 
-# Multiplications up to which machine code calls a matrix product, between kernels: Python's overhead for entering one,
-# with the kernels before and after it, is 40 us on a fast core, and 130 on a slow one, where 512 x 64 x 256 take as
-# long. The same for a matrix with a vector, and the most products of a stack that are called like this.
+# Multiplications up to which machine code calls a matrix product, between kernels: interrupts wait for it, some 10 ms.
+# (Entered by Python, one costs 40 us more on a fast core, 130 on a slow one, where 512 x 64 x 256 take as long.) The
+# same for a matrix with a vector, and the most products of a stack that are called like this.
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 30, 1 << 24, 64
 
 # Rows, and right sides, up to which machine code calls factorisations, and how many of a stack; the extra seconds of

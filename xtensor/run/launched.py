@@ -1,4 +1,4 @@
-"""Library calls that are launches of their own, as kernels of a schedule: convolutions, pools and their gradients."""
+"""Library calls that are launches of their own, as kernels of a schedule: convolutions, pools, attention, gradients."""
 
 from __future__ import annotations
 
@@ -79,15 +79,12 @@ class ByLaunches:
 
 
 def launched(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> ByLaunches | None:
-    """Return a library call as its own launches, None where it has none. Functions that are given the library come
-    without it.
-    """
-    own = function if hasattr(function, "ready") else getattr(function, "func", None)
+    """Return a library call as its own launches, None where it has none."""
+    own = function if hasattr(function, "ready") else getattr(function, "func", None)  # a partial is given the library
     if not hasattr(own, "ready"):
         return None
-    name = getattr(getattr(own, "func", None), "__qualname__", type(own).__name__)
-    task = Task(name, sum([meta.nbytes for meta in (*takes, *gives)]))
-    results = [RESULT + n for n in range(len(gives))]
+    task = Task(own.func.__qualname__, sum([meta.nbytes for meta in (*takes, *gives)]))
+    results = range(RESULT, RESULT + len(gives))
     return ByLaunches.of(own, takes, gives, (*results, *range(len(takes))), task)
 
 

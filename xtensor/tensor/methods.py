@@ -372,7 +372,12 @@ class Flags:
         object.__setattr__(self, "_of", of)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_of":  # of a copy that is being made
+            raise AttributeError(name)
         return getattr(self._of.host().flags, name)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot copy or pickle the flags of a tensor, which are those of its memory")
 
     def __setattr__(self, name: str, value: Any) -> None:
         short = {"writeable": "write", "aligned": "align", "writebackifcopy": "uic"}
@@ -385,9 +390,10 @@ class Flags:
 
     def __setitem__(self, name: str, value: Any) -> None:
         names = {"W": "writeable", "A": "aligned", "X": "writebackifcopy"}
-        if name not in names and name.lower() not in names.values():
+        names |= {one.upper(): one for one in names.values()}
+        if name not in names:
             raise KeyError("Unknown flag")  # as NumPy says
-        setattr(self, names.get(name, name.lower()), value)
+        setattr(self, names[name], value)
 
     def __eq__(self, other: object) -> bool:
         return bool(self._of.host().flags == (other._of.host().flags if isinstance(other, Flags) else other))

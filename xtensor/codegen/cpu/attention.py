@@ -272,6 +272,7 @@ def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vec
     row.writer.lines.append(f"store {kind} {most}, ptr %most")
     base = row.all(most, row.dtype)
     base = select(base == -inf, 0.0, base)
+    # Before a row has seen a finite score, its sums are zeros, or NaN, which stay as they are.
     is_first = row.scalar(f"fcmp oeq {kind} {old}, {constant(-inf, row.dtype).split()[1]}")
     keeps = row.scalar(f"or i1 {same}, {is_first}")
     yield from row.written()

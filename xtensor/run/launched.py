@@ -81,7 +81,7 @@ class ByLaunches:
 def launched(function: Any, takes: Sequence[Meta], gives: Sequence[Meta]) -> ByLaunches | None:
     """Return a library call as its own launches, None where it has none."""
     own = function if hasattr(function, "ready") else getattr(function, "func", None)  # a partial is given the library
-    if not hasattr(own, "ready"):
+    if own is None or not hasattr(own, "ready"):
         return None
     task = Task(own.func.__qualname__, sum([meta.nbytes for meta in (*takes, *gives)]))
     results = range(RESULT, RESULT + len(gives))

@@ -355,7 +355,6 @@ def test_a_captured_function_has_one_step(runs: list[Any]) -> None:
 def test_products_of_matrices(dtype: str, runs: list[Any], monkeypatch: Any) -> None:
     """Any number of rows, columns and terms, strided rows, and threads; others are the library's."""
     monkeypatch.setattr(joined, "PRODUCT_CALL", -1.0)
-    monkeypatch.setattr(costs, "NATIVE_VECTOR", costs.NATIVE_PRODUCT)  # else that of one row is called by machine code
     for rows, depth, columns in [(1, 1200, 1000), (37, 700, 50), (500, 17, 129), (160, 96, 96)]:
         a, b = numbers(rows, 2 * depth, dtype=dtype)[:, :depth], numbers(depth, columns, dtype=dtype)
         bias, residual = numbers(columns, dtype=dtype), numbers(rows, columns, dtype=dtype)

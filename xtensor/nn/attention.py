@@ -141,7 +141,7 @@ def _in_tiles(
 ) -> tuple[Tensor, ...]:
     value, logs = y
     given = (*operands, g, logs, xt.sum(g * value, axis=-1), *(() if mask is None else (mask,)))
-    found: tuple[Tensor, ...] = on(given, "scaled_dot_product_attention", Pass(COTANGENTS, looks))
+    found: tuple[Tensor, ...] = on(given, "scaled_dot_product_attention", InTiles(COTANGENTS, looks))
     return found
 
 
@@ -159,12 +159,12 @@ def _formula(
 def _tiled(operands: tuple[Tensor, ...], mask: Tensor | None, looks: Looks) -> tuple[Tensor, Tensor]:
     """Return attention, and by query the logarithm of its sum of powers."""
     given = operands if mask is None else (*operands, mask)
-    y, logs = on(given, "scaled_dot_product_attention", Pass(VALUES, looks))
+    y, logs = on(given, "scaled_dot_product_attention", InTiles(VALUES, looks))
     return y, logs
 
 
 @dataclass(frozen=True)
-class Pass:
+class InTiles:
     """A pass over native arrays in tiles: attention with the logarithms of its sums of powers, or cotangents of query,
     key and value. Called with query, key and value, for cotangents also with that of attention, those logarithms, and
     for each query the sum of attention times its cotangent; and with a mask if there is one.

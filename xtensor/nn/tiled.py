@@ -50,7 +50,7 @@ LANES = 8
 # Registers of a row of what is multiplied at a time.
 REGISTERS = 2
 
-# The most matrices whose launches are laid out together, and remembered: some 2 KB for each.
+# The most matrices whose launches are laid out together, and remembered: some 4 KB for each, with the way back.
 TOGETHER = 256
 
 # Columns that are packed in one call: whole panels.
@@ -180,7 +180,7 @@ Told = Callable[[int, int], Word]
 
 class Stack(NamedTuple):
     """Where the matrices of an operand lie: its place, bytes to each of them, their lengths, and elements from row to
-    row.
+    row, 0 for a single row.
     """
 
     at: Place
@@ -192,10 +192,10 @@ class Stack(NamedTuple):
     @classmethod
     def of(cls, number: int, arrays: Operands, lead: Shape) -> Stack:
         """Return an operand as a stack with these leading axes."""
-        view = np.broadcast_to(arrays[number], (*lead, *arrays[number].shape[-2:]))
-        begins = offsets(lead, view.strides[:-2]).tolist()
-        rows, columns = view.shape[-2:]
-        return cls(Place(number), begins, rows, columns, view.strides[-2] // view.itemsize)
+        rows, columns = arrays[number].shape[-2:]
+        view = np.broadcast_to(arrays[number], (*lead, rows, columns))
+        step = 0 if rows == 1 else view.strides[-2] // view.itemsize
+        return cls(Place(number), offsets(lead, view.strides[:-2]).tolist(), rows, columns, step)
 
     def word(self, n: int, k: int = 0) -> Place:
         """Return the place of one of them, the same for all parts of its rows."""
@@ -215,15 +215,14 @@ class Shares(NamedTuple):
 def _launches(of: str, scale: float, is_causal: bool, arrays: Operands) -> Launches:
     """Return the launches of a pass for arrays that lie like these."""
     lead = _lead(of, arrays)
-    stacks = {number: Stack.of(number, arrays, lead) for number in arrays if number not in (LOGS, MEANS, MASK)}
+    stacks = {number: Stack.of(number, arrays, lead) for number in arrays if number not in (LOGS, MEANS)}
     kind = NO_MASK if MASK not in arrays else _kind_of(arrays[MASK])
-    pass_of = _Values if of == VALUES else _Cotangents
-    one = pass_of(arrays, stacks, lead, scale, is_causal, kind)
+    one = (_Values if of == VALUES else _Cotangents)(arrays[QUERY].dtype, stacks, prod(lead), scale, is_causal, kind)
     return Launches([one.launches], OPERANDS, one.seconds)
 
 
 class _Attention:
-    """A pass for arrays that lie in some way.
+    """A pass for so many matrices that lie in some way.
 
     comes: pairs of operands whose products come in: rows, and columns. goes: pairs of operands that are multiplied by
     tiles, and results.
@@ -234,16 +233,13 @@ class _Attention:
     goes: Sequence[tuple[int, int]]
 
     def __init__(
-        self, arrays: Operands, stacks: dict[int, Stack], lead: Shape, scale: float, is_causal: bool, kind: str
+        self, dtype: DType, stacks: dict[int, Stack], count: int, scale: float, is_causal: bool, kind: str
     ) -> None:
-        self.stacks, self.lead, self.is_causal = stacks, lead, is_causal
-        self.dtype: DType = arrays[QUERY].dtype
+        self.dtype, self.stacks, self.count, self.is_causal = dtype, stacks, count, is_causal
         self.rows, self.columns = (stacks[number].rows for number in self.comes[0])
-        self.count = prod(lead)
         form = form_of(self.dtype.char, self.rows, self.columns, REGISTERS, direct=True)._replace(direct=False)
         self.form, self.kernel = form, Pass(self.of, form, kind)
         self.scale = int.from_bytes(np.asarray(scale, self.dtype).tobytes(), "little", signed=True)
-        self.mask = None if MASK not in arrays else self._mask_of(arrays[MASK])
         least = min(ceil(PARTS / max(self.count, 1)), ceil(self.rows / (4 * form.height)))
         step = ceil(self.rows / max(ceil(self.rows / ROWS), least) / form.height) * form.height
         firsts = range(0, self.rows, step)
@@ -275,13 +271,6 @@ class _Attention:
             parts.append(rows * seen)
         return parts * self.count
 
-    def _mask_of(self, mask: Array) -> tuple[Stack, int]:
-        """Return where a mask's matrices lie, and elements from row to row."""
-        view = np.broadcast_to(mask, (*self.lead, *mask.shape[-2:]))
-        step = 0 if view.shape[-2] == 1 else view.strides[-2] // view.itemsize
-        rows, columns = view.shape[-2:]
-        return Stack(Place(MASK), offsets(self.lead, view.strides[:-2]).tolist(), rows, columns, step), step
-
     def launches(self, sheet: Sheet) -> list[Launch]:
         """Return the launches."""
         skips, checks = self._skips(sheet)
@@ -297,8 +286,8 @@ class _Attention:
             words[f"c{y}"] = self.stacks[result].word
         for name, number in (("logs", LOGS), ("means", MEANS)):
             words[name] = partial(self._by_query_of, number)
-        if self.mask is not None:
-            words["mask"] = self.mask[0].word
+        if MASK in self.stacks:
+            words["mask"] = self.stacks[MASK].word
         tables = self._tables(sheet) | {"skips": skips}
         return [*found, *self._computed(words, tables, sheet)]
 
@@ -311,7 +300,7 @@ class _Attention:
         """Return the place of the word that says whether columns at which no row looks are skipped, and the launches
         that find out: only where what they would be multiplied with is finite.
         """
-        if not self.is_causal:
+        if not self.is_causal:  # it is read, and does not matter
             return sheet.keep(np.zeros(1, np.int64)), []
         flag = sheet.take(1, np.dtype(np.int64))
         code = finite_kernel(self.dtype.char, self.form.lanes)
@@ -333,18 +322,15 @@ class _Attention:
         tos, calls = sheet.keep(steps(depth, width)), list[tuple[Word, ...]]()
         for begin in begins:
             for first in range(0, columns, PACKED_COLUMNS):
-                given = (
-                    Place(number, begin + first * stack.step * item),
-                    tos,
-                    behind(rooms[begin], first * depth * item),
-                )
-                calls.append((*given, min(columns - first, PACKED_COLUMNS), depth, stack.step, width, depth * width))
+                given, to = Place(number, begin + first * stack.step * item), first * depth * item
+                count = min(columns - first, PACKED_COLUMNS)
+                calls.append((given, tos, behind(rooms[begin], to), count, depth, stack.step, width, depth * width))
         return shared(turning_of(self.form), calls, sheet.threads), lambda n, k: rooms[stack.begins[n]]
 
     def _tables(self, sheet: Sheet) -> dict[str, Word]:
         """Return the words that all parts share."""
         told: dict[str, Word] = {"columns": self.columns, "causal": int(self.is_causal), "scale": self.scale}
-        told["mask.step"] = 0 if self.mask is None else self.mask[1]
+        told["mask.step"] = self.stacks[MASK].step if MASK in self.stacks else 0
         tall = ceil(self.rows / self.form.height) * self.form.height
         for x, (own, _) in enumerate(self.comes):
             stack = self.stacks[own]

@@ -320,7 +320,7 @@ class Laid:
 
 
 class Way(Protocol):
-    """How machine code computes one kernel, or several that run together; it keeps no memory alive.
+    """How machine code computes one kernel, or several that run together; it keeps no operand alive.
 
     seconds: an estimate for one thread. aligned: whether the memory that it writes begins on the boundary of a vector.
     task: what it computes.

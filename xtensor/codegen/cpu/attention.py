@@ -194,16 +194,20 @@ class Row:
         given = f"{x.type} {x.name}, ptr align {x.dtype.itemsize} {place}, {there.type} {there.name}"
         self.writer.lines.append(f"call void {symbol}({given})")
 
-    def reduced(self, operation: str, x: Vector, *first: str) -> str:
-        """Return the name of the largest element of a register without NaN, or of its sum, from `first` on, in an order
-        that is quick: in halves.
-        """
+    def largest(self, x: Vector) -> str:
+        """Return the name of the largest element of a register without NaN."""
+        return self._reduced("nnan nsz", "fmax", x)
+
+    def summed(self, x: Vector) -> str:
+        """Return the name of the sum of a register, in an order that is quick: in halves."""
+        return self._reduced("reassoc", "fadd", x, constant(0.0, x.dtype))
+
+    def _reduced(self, flags: str, operation: str, x: Vector, *start: str) -> str:
+        """Return the name of what a register's elements come to. start: of a sum, with its type."""
         scalar = SCALARS[x.dtype]
         symbol = f"@llvm.vector.reduce.{operation}.v{self.writer.lanes}{mangled(scalar)}"
-        types, given = [*[scalar for _ in first], x.type], [*[f"{scalar} {one}" for one in first], f"{x.type} {x.name}"]
-        self.writer.declarations.add(f"declare {scalar} {symbol}({', '.join(types)})")
-        flag = "reassoc" if first else "nnan nsz"
-        return self.scalar(f"call {flag} {scalar} {symbol}({', '.join(given)})")
+        self.writer.declarations.add(f"declare {scalar} {symbol}({', '.join([*[scalar for _ in start], x.type])})")
+        return self.scalar(f"call {flags} {scalar} {symbol}({', '.join([*start, f'{x.type} {x.name}'])})")
 
     def prepare(self) -> None:
         """Write the lines that all scores of the row share."""
@@ -266,7 +270,7 @@ def _shrink(row: Row, largest: Vector) -> Generator[str, None, tuple[Vector, Vec
     """
     kind = row.one.form.kind
     old = row.scalar(f"load {kind}, ptr %most")
-    most = row.reduced("fmax", largest)
+    most = row.largest(largest)
     same = row.scalar(f"fcmp oge {kind} {old}, {most}")
     most = row.scalar(f"select i1 {same}, {kind} {old}, {kind} {most}")
     row.writer.lines.append(f"store {kind} {most}, ptr %most")
@@ -293,7 +297,7 @@ def _logarithms(one: Pass, writer: Writer) -> Iterator[str]:
     row, kind = Row(one, writer), one.form.kind
     yield "define internal void @logarithms(ptr %totals, ptr %most, ptr %wholes, ptr %logs, i64 %rows) {\nentry:"
     place = row.scalar(f"mul i64 %i, {writer.lanes}")
-    whole = row.reduced("fadd", row.load("%totals", row.dtype, place), constant(0.0, row.dtype).split()[1])
+    whole = row.summed(row.load("%totals", row.dtype, place))
     row.writer.lines += [
         f"%whole.at = getelementptr {kind}, ptr %wholes, i64 %i",
         f"store {kind} {whole}, ptr %whole.at",

@@ -681,6 +681,24 @@ def test_an_interrupt_leaves_the_compiler_usable() -> None:
     assert found
 
 
+@pytest.mark.skipif(compiling.host() is None, reason="there is no compiler here")
+def test_machine_code_lasts_as_long_as_its_function() -> None:
+    """A thread may be about to call the function of code that nothing else holds: two that compile the same text at
+    once make it twice, and only one is remembered. (The faulty version ends the process.)
+    """
+    store = "store i64 7, ptr %slots, align 1"
+    code: Any = compiling.handmade(f"define void @kernel(ptr %slots) {{\n{store}\nret void\n}}\n; dropped at once")
+    call = code.call
+    others = [compiling.handmade(f"define void @kernel(ptr %slots) {{\nret void\n}}\n; {n}") for n in range(40)]
+    del code, others
+    compiling.handmade.cache_clear()
+    compiling._linkers.pop(True, None)
+    gc.collect()
+    room = (ctypes.c_int64 * 1)()
+    call(ctypes.cast(room, ctypes.c_char_p))
+    assert room[0] == 7
+
+
 def test_aside_in_the_middle_of_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task is done by who imports: another thread would wait for the import, and that for the other thread."""
     (tmp_path / "asks_aside.py").write_text(

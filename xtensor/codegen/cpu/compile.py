@@ -304,6 +304,7 @@ def _link(code: Code, compiled: bytes, level: int, stays: bool) -> None:
     library = builder.link(linker, f"kernel{count}")  # a unique name: LLVM never frees one for reuse
     code.enter(library["kernel"])
     function = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(code.address)
+    function.library = library  # type: ignore[attr-defined]  # a caller may hold nothing else
     code.library = (code.library, library)  # another thread may still be inside the old code
     code.call, code.level = function, level
 

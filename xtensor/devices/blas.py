@@ -8,9 +8,8 @@ split has the same bits for any number of threads.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -112,33 +111,41 @@ def can_be_held() -> bool:
     return _controls() is not None
 
 
-class _Held:
-    """The number of blocks that limit it now, and the number of threads before the first of them."""
+class OneThread:
+    """Limits products to one thread in a `with` block; for the whole process, as the library allows no less.
 
-    asking = 0
-    before = 1
+    asking: the number of blocks that limit it now; before: the number of threads before the first of them.
+    """
+
+    def __init__(self) -> None:
+        self.asking, self.before = 0, 1
+        self._counting = fork_safe_lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._start_over)
+
+    def __enter__(self) -> None:
+        controls = _controls()
+        if controls is not None:
+            with self._counting:
+                if not self.asking:
+                    self.before = controls.get()
+                    controls.set(1)
+                self.asking += 1
+
+    def __exit__(self, *_: object) -> None:
+        controls = _controls()
+        if controls is not None:
+            with self._counting:
+                self.asking -= self.asking > 0  # a fork inside the block has ended it in the child
+                if not self.asking:
+                    controls.set(self.before)
+
+    def _start_over(self) -> None:
+        """End all blocks in a child, which lacks the threads that are inside them."""
+        controls = _controls()
+        if controls is not None and self.asking:
+            self.asking = 0
+            controls.set(self.before)
 
 
-_held = _Held()
-_counting = fork_safe_lock()
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit products to one thread in a `with` block; for the whole process, as the library allows no less."""
-    controls = _controls()
-    if controls is None:
-        yield
-        return
-    with _counting:
-        if not _held.asking:
-            _held.before = controls.get()
-            controls.set(1)
-        _held.asking += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _held.asking -= 1
-            if not _held.asking:
-                controls.set(_held.before)
+one_thread = OneThread()

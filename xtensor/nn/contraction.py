@@ -245,7 +245,7 @@ class Tiles:
         def one() -> None:
             CPU.call(work, Scratch(self.each), left)
 
-        with one_thread():
+        with one_thread:
             threads.run([one] * max(1, min(workers, len(items))))
 
 

@@ -51,13 +51,10 @@ class Leaf(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A description of what an instruction computes, and the bytes that it reads and writes. alone: an estimate of the
-    seconds of a library's function, which our threads do not share.
-    """
+    """A description of what an instruction computes, and the bytes that it reads and writes."""
 
     words: str
     moved: int
-    alone: float = 0.0
 
 
 class Work(NamedTuple):

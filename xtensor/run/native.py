@@ -10,6 +10,7 @@ import ctypes
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import count, product
 from math import inf
 from time import perf_counter
@@ -18,11 +19,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ..base.errors import UntouchedError
-from ..base.threads import SHARE_PAYS, WAKE_PAYS, share, worth
+from ..base.threads import WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
 from ..codegen.cpu.moves import CROSSWISE, STRIDED
+from ..devices.blas import one_thread
 from ..plan.costs import DISPATCH_SAVES
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, POOL
@@ -38,6 +40,10 @@ WORD = 8
 # Of every PERIOD runs, the first TRIALS try by turns whether several threads are faster than one; work of LONG_SECONDS
 # is shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
+
+# Seconds of a kernel that are worth sharing inside a run whose workers are there. (A perceptron's training step on two
+# threads takes .87 of the time with 15e-6.)
+PART_PAYS = 2e-6
 
 # A scalar: the number of a value, whose word is filled in at each run, or the words themselves.
 Scalar = int | bytes
@@ -87,7 +93,8 @@ class Launch(NamedTuple):
     """A kernel with the words of its calls.
 
     counts: the calls of each thread. size: the words of a call. words: of all calls, one after the other, 0 where one
-    is filled in. fillings: the index of such a word, the number of the value it comes from, and what is added.
+    is filled in. fillings: the index of such a word, the number of the value it comes from, and what is added. held:
+    whether the BLAS, which it calls, is to be held to one thread.
     """
 
     code: Code
@@ -95,6 +102,7 @@ class Launch(NamedTuple):
     size: int
     words: list[int]
     fillings: list[tuple[int, int, int]]
+    held: bool = False
 
 
 def launch_of(
@@ -265,6 +273,7 @@ class Laid:
         if self._uses is not None:  # each of many segments uses few of all the words
             formats = [formats[told] for told in used]
         self.codes = Counter([launch.code for launch in launches])
+        self.held = any([launch.held for launch in launches])
         scratch = len(HEAD) + len(formats)
         rest, boxes = scratch + 1, scratch + 2
         words: list[int] = []
@@ -304,7 +313,9 @@ class Laid:
         if self._uses is not None:
             words = [words[told] for told in self._uses]
         # The driver uses the zeros behind the words as its memory, which no other call shares.
-        self._call(self._pack(*self._head, stop, *words, base, rest, *boxes))
+        packed = self._pack(*self._head, stop, *words, base, rest, *boxes)
+        with one_thread if self.held else nullcontext():
+            self._call(packed)
 
     def _stops(self, words: Sequence[Any]) -> int:
         """Return the address of the word that tells the driver to stop."""
@@ -388,7 +399,7 @@ class Segment:
     def add(self, makes: Makes) -> None:
         """Add a kernel."""
         self._makes.append(makes)
-        self._seconds += makes.way.seconds * (makes.way.seconds > SHARE_PAYS)
+        self._seconds += makes.way.seconds * (makes.way.seconds > PART_PAYS)
 
     def close(self) -> None:
         """Lay out the kernels that were added."""
@@ -442,8 +453,7 @@ class Segment:
         would save more time than entering machine code at once does.
         """
         shared = self._seconds * (1 - 1 / threads_here())
-        whole = sum([one.way.seconds + one.way.task.alone for one in self._makes])
-        long = shared > DISPATCH_SAVES or whole > seconds
+        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds or self._alone.held
         if long or self._young or self._alone.count > launches or self._alone.nbytes > nbytes:
             return None
         return self._alone.standing(words)
@@ -484,7 +494,7 @@ class Segment:
         if laid is None:
             scratch, found = Scratch(), dict[int, list[Launch]]()
             for one in {id(one): one for one in self._makes}.values():  # a loop has the same kernels again
-                own = threads if one.way.seconds > SHARE_PAYS else 1
+                own = threads if one.way.seconds > PART_PAYS else 1
                 if own == 1:
                     scratch.take(one.room)
                     made = one.first

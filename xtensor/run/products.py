@@ -1,27 +1,32 @@
-"""Matrix products as launches: calls of the BLAS at its own address, as NumPy's `matmul` would make them.
+"""Matrix products as calls of the BLAS at its own address, as NumPy's `matmul` would make them.
 
-The same function is called for the same strides, so that results have the same bits; a single sum that NumPy computes
-by a loop of its own is computed by such a loop, too. Other products that it computes without the BLAS, or by functions
-that are not called here, are left to it.
+The same function is called for the same strides, so that results of one call have the same bits; a single sum that
+NumPy computes by a loop of its own is computed by such a loop, too. Other products that it computes without the BLAS,
+or by functions that are not called here, are left to it. Large products are cut into parts, which our threads share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from ..base.layout import Layout, Shape, contiguous, strides_over
+from ..base.threads import SHARE_PAYS, count
 from ..codegen.cpu import blas as calls
-from ..codegen.cpu.compile import host
+from ..codegen.cpu.compile import Code, host
 from ..devices import blas
+from ..devices.blas import can_be_held
 from ..devices.cpu import CPU
 from ..graph.node import View
 from ..plan import costs
 from ..plan.layouts import Work
-from ..plan.program import Kernel
-from .native import Launch, Making
+from ..plan.program import Kernel, program
+from .maps import map_launch
+from .native import SCRATCH, Launch, Making, Place
 
 
 class Matrix(NamedTuple):
@@ -43,8 +48,13 @@ class Matrix(NamedTuple):
     @property
     def is_packed(self) -> bool:
         """Whether the matrices lie in C order, one after the other."""
-        packed = contiguous(self.shape, 1).strides
-        return all(n == 1 or step == own for n, step, own in zip(self.shape, self.strides, packed, strict=True))
+        own = self.packed.strides
+        return all(n == 1 or step == at for n, step, at in zip(self.shape, self.strides, own, strict=True))
+
+    @property
+    def packed(self) -> Matrix:
+        """A copy of the matrices, in C order."""
+        return Matrix(self.shape, contiguous(self.shape, 1).strides)
 
     @property
     def rows(self) -> Matrix:
@@ -68,21 +78,97 @@ class Form(NamedTuple):
     swapped: bool = False
 
 
+class Calls(NamedTuple):
+    """A product as calls of the BLAS at an address, for numbers of a type.
+
+    threads: if several share the calls, the BLAS is held to one meanwhile: its own would wait for work beside ours. The
+    calls are the same for any number of threads that take part, and so are the result's bits.
+    """
+
+    stacks: tuple[Matrix, Matrix, Matrix]
+    form: Form
+    address: int
+    char: str
+    threads: int
+
+    @classmethod
+    def of(cls, stacks: tuple[Matrix, Matrix, Matrix], char: str, *, same: bool, whole: bool) -> Calls | None:
+        """Return the calls for operands and a result that lie so, None where they are not known.
+
+        same: whether both operands begin at the same address; whole: whether products are never cut into parts.
+        """
+        form = _form(*stacks[:2], same)
+        address = None if form is None else _address(form, char)
+        if form is None or address is None:
+            return None
+        shares = form.kind == "gemm" and not whole and can_be_held() and seconds_of(stacks, char) > SHARE_PAYS
+        return cls(stacks, form, address, char, count() if shares else 1)
+
+    @property
+    def code(self) -> Code:
+        return calls.call_of(self.form.kind, self.char)
+
+    @property
+    def pointers(self) -> list[tuple[int, int]]:
+        """The places of addresses among the words of a call, and which they are: 0 and 1 of the operands, 2 of the
+        result.
+        """
+        order = (1, 0, 2) if self.form.swapped else (0, 1, 2)
+        found = enumerate(calls.words_of(self.form.kind), 1)
+        return [(at, order[calls.POINTERS.index(name)]) for at, name in found if name in calls.POINTERS]
+
+    def words(self) -> list[list[int]]:
+        """Return the words of each call, with offsets in bytes in place of addresses."""
+        names, item = calls.words_of(self.form.kind), np.dtype(self.char).itemsize
+        found = []
+        for starts, own in self._parts():
+            words = [self.address, *[own.get(name, self.form.words.get(name, 0)) for name in names]]
+            for at, which in self.pointers:
+                words[at] = starts[which] * item
+            found.append(words)
+        return found
+
+    def launch(self, places: Sequence[Place], threads: int) -> Launch:
+        """Return the launch for so many threads. places: of the operands and the result."""
+        told, words, fillings = self.words(), list[int](), []
+        for call in told:
+            for at, which in self.pointers:
+                fillings.append((len(words) + at, places[which].number, places[which].after + call[at]))
+                call[at] = 0
+            words += call
+        shares = min(threads, len(told), self.threads)
+        ends = [n * len(told) // shares for n in range(shares + 1)]
+        counts = tuple([end - begin for begin, end in pairwise(ends)])
+        return Launch(self.code, counts, len(told[0]), words, fillings, held=self.threads > 1)
+
+    def _parts(self) -> list[tuple[Sequence[int], Mapping[str, int]]]:
+        """Return, for each call, where its operands and its result begin, and the words that differ from the form's:
+        one for each product of a stack, or several where threads share these.
+        """
+        starts, threads = list(_starts(self.stacks)), self.threads
+        if threads == 1 or len(starts) % threads == 0 or len(starts) > costs.STACK_SHARED * threads:
+            return [(start, {}) for start in starts]
+        a, b, c = self.stacks
+        down, across = _grid(c.shape[-2], c.shape[-1], threads)
+        parts = list[tuple[Sequence[int], Mapping[str, int]]]()
+        for (one, two, three), (top, bottom), (left, right) in product(starts, down, across):
+            begins = one + top * a.strides[-2], two + left * b.strides[-1], three + top * c.strides[-2] + left
+            parts.append((begins, {"m": bottom - top, "n": right - left}))
+        return parts
+
+
 class ByBlas:
-    """A product as calls of the BLAS."""
+    """A product as calls of the BLAS; large products of matrices are cut into parts, which threads share.
 
-    seconds, aligned = 0.0, False
+    copied: the operands that are copied first, with their places, as the BLAS does not take them as they lie.
+    """
 
-    def __init__(self, kernel: Kernel, work: Work, form: Form, address: int) -> None:
+    aligned = False
+
+    def __init__(self, kernel: Kernel, work: Work, made: Calls, copied: Sequence[tuple[int, Matrix]]) -> None:
         (result,) = kernel.results
-        node, self._stacks = work.trace.values[result], _at_once(kernel, work)
-        (a, _, c), char = self._stacks, node.dtype.char
-        seconds = costs.PRODUCT_SECONDS[char.lower()] * (4 if node.dtype.kind == "c" else 1)
-        self.kernel, self.task = kernel, work.task([kernel])._replace(alone=prod(c.shape) * a.shape[-1] * seconds)
-        self._form, self._address = form, address
-        self._char, self._itemsize = node.dtype.char, node.dtype.itemsize
-        first, second = work.trace.arguments[result]
-        self._operands = (second, first, result) if form.swapped else (first, second, result)
+        self.kernel, self.task, self.seconds = kernel, work.task([kernel]), seconds_of(made.stacks, made.char)
+        self._calls, self._numbers, self._copied = made, [*work.trace.arguments[result], result], copied
 
     @classmethod
     def of(cls, kernel: Kernel, work: Work) -> ByBlas | None:
@@ -94,35 +180,64 @@ class ByBlas:
             return None
         if node.dtype.kind == "c" and any(node.params["turned"]):  # transposed and conjugated
             return None
-        a, b, c = _at_once(kernel, work)
-        many, count = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
-        thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and count > costs.THIN_LEAST  # matmul.py may have code for it
+        plain = stacks_of(kernel, work)
+        exact = node.dtype.kind == "c" or work.limits.reproducible
+        copied = [] if exact else [(n, one) for n, one in enumerate(plain[:2]) if _is_copied(one, plain)]
+        a, b, c = stacks = _at_once(kernel, work, [n for n, _ in copied])
+        many, terms = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
+        thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and terms > costs.THIN_LEAST  # matmul.py may have code for it
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
-        if 0 in c.shape or many or thin or count > most:
+        if 0 in c.shape or many or thin or terms > most:
             return None
         first, last = kernel.inputs[0], kernel.inputs[-1]
         same = _begin(first, work) == _begin(last, work)
-        if same and first != last and not work.is_certain:  # later operands may begin at different addresses
+        if same and (copied or (first != last and not work.is_certain)):  # later ones may begin at different addresses
             return None
-        form = _form(a, b, same)
-        address = None if form is None else _address(form, node.dtype.char)
-        return None if form is None or address is None else cls(kernel, work, form, address)
+        made = Calls.of(stacks, node.dtype.char, same=same, whole=work.limits.reproducible)
+        return None if made is None else cls(kernel, work, made, copied)
 
     def launches(self, making: Making) -> list[Launch]:
-        """Return the launch."""
-        names, order = calls.words_of(self._form.kind), (1, 0, 2) if self._form.swapped else (0, 1, 2)
-        words: list[int] = []
-        fillings = []
-        starts = list(_starts(self._stacks))
-        for start in starts:
-            words.append(self._address)
-            for name in names:
-                if name in calls.POINTERS:
-                    place = calls.POINTERS.index(name)
-                    fillings.append((len(words), self._operands[place], start[order[place]] * self._itemsize))
-                words.append(self._form.words.get(name, 0))
-        code = calls.call_of(self._form.kind, self._char)
-        return [Launch(code, (len(starts),), 1 + len(names), words, fillings)]
+        """Return the launches: of the copies, and of the product."""
+        char, found = self._calls.char, []
+        moved = np.dtype(char)
+        places = [Place(number) for number in self._numbers]
+        for which, one in self._copied:
+            to = Place(SCRATCH, making.scratch.take(prod(one.shape) * moved.itemsize))
+            strides = [tuple([step * moved.itemsize for step in lies.strides]) for lies in (one, one.packed)]
+            copying = program((moved,), (), (), (), (0,), ())
+            found.append(map_launch(copying, one.shape, strides, [places[which], to], (), making))
+            places[which] = to
+        return [*found, self._calls.launch(places, making.threads)]
+
+
+def _is_copied(one: Matrix, stacks: tuple[Matrix, Matrix, Matrix]) -> bool:
+    """Return whether the BLAS takes a copy of an operand, as NumPy's matmul mostly makes one too, in a product that is
+    large enough for it to be shared.
+    """
+    a, _, c = stacks
+    is_large = prod(c.shape) * a.shape[-1] * min(costs.PRODUCT_SECONDS.values()) > SHARE_PAYS
+    return is_large and min(*a.shape[-2:], *c.shape[-2:]) > 1 and not (one.by_rows or one.by_columns)
+
+
+def seconds_of(stacks: tuple[Matrix, Matrix, Matrix], char: str) -> float:
+    """Return an estimate of the seconds of a product on one thread."""
+    a, _, c = stacks
+    each = costs.PRODUCT_SECONDS[char.lower()] * (1 if char in calls.TYPES else 4)
+    return prod(c.shape) * a.shape[-1] * each
+
+
+def _grid(rows: int, columns: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the rows and the columns of about so many parts of a matrix, as square as possible."""
+    ways = [n for n in range(1, number + 1) if number % n == 0]
+    high = min(ways, key=lambda n: rows / n + columns * n / number)
+    return _cut(rows, high), _cut(columns, number // high)
+
+
+def _cut(length: int, number: int) -> list[tuple[int, int]]:
+    """Return about equal parts of a length, as pairs of their ends: whole registers, except at the end."""
+    whole = -(-length // costs.PART_OF_PRODUCT)
+    ends = [min(length, n * whole // number * costs.PART_OF_PRODUCT) for n in range(number + 1)]
+    return [(begin, end) for begin, end in pairwise(ends) if begin < end]
 
 
 def _address(form: Form, char: str) -> int | None:
@@ -152,11 +267,12 @@ def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
     return a.turned if turned[0] else a, b.turned if turned[1] else b, c
 
 
-def _at_once(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the operands and the result; a stack times one matrix is a single product of all rows if `product_of` in
-    matmul.py computes it so.
+def _at_once(kernel: Kernel, work: Work, copied: Sequence[int] = ()) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the operands, those packed that are copied, and the result; a stack times one matrix is a single product
+    of all rows if `product_of` in matmul.py computes it so.
     """
-    a, b, c = stacks_of(kernel, work)
+    stacks = stacks_of(kernel, work)
+    a, b, c = [one.packed if n in copied else one for n, one in enumerate(stacks)]
     given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape  # of b, before a vector became a column
     is_counted = max(prod(a.shape), prod(b.shape)) >= costs.PRODUCT_LEAST
     if len(a.shape) < 3 or len(given) != 2 or not is_counted or not (a.is_packed and c.is_packed):

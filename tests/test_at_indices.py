@@ -12,6 +12,7 @@ from test_dispatch import at_once, known  # noqa: F401 - at_once is a fixture
 
 import xtensor as xt
 import xtensor.numpy as xnp
+from xtensor import nn
 from xtensor.codegen.cpu.compile import host
 from xtensor.devices.cpu_keys import add_at
 from xtensor.plan.costs import NATIVE_INDEXED
@@ -384,3 +385,103 @@ def test_sums_at_the_elements_of_a_key(seed: int) -> None:
     with pytest.raises(IndexError):
         add_at(found, (key[0], np.full(count, shape[1]), *key[2:]), values)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_along_an_axis(dtype: str, axis: int) -> None:
+    """Machine code takes them where its two loops reach all indices; however it is done, as NumPy does it."""
+    shape = list(SHAPE)
+    shape[axis] = 3
+    places = RNG.integers(-SHAPE[axis], SHAPE[axis], shape)
+    wide = RNG.integers(0, SHAPE[axis], [*shape[:-1], 2 * shape[-1]]).astype("uint8")
+    for own in (places, np.asfortranarray(places), places.astype("int16"), wide[..., ::2]):
+        for x in (*layouts(dtype).values(), layouts(dtype)["C"][:, :1]):
+            if x.shape[axis] != SHAPE[axis]:
+                continue
+            fused = xt.fuse(lambda x, i: xt.take_along_axis(x, i, axis=axis), strict=True)
+            expected = np.take_along_axis(x, own, axis=axis)
+            for _ in range(3):
+                found = fused(xt.asarray(x), xt.asarray(own))
+            np.testing.assert_array_equal(np.asarray(found), expected)
+            assert found.dtype == expected.dtype
+
+
+@pytest.mark.usefixtures("compiled")
+def test_an_index_along_an_axis_that_does_not_exist() -> None:
+    fused = xt.fuse(lambda x, i: xt.take_along_axis(x * 2, i, axis=1) + 1, strict=True)
+    x = np.arange(12.0).reshape(3, 4)
+    for place in (0, -4, 3, 4, 2, -5, 1):
+        i = np.full((3, 1), place)
+        if -4 <= place < 4:
+            np.testing.assert_array_equal(np.asarray(fused(xt.asarray(x), xt.asarray(i))), 2 * x[:, [place]] + 1)
+        else:
+            with pytest.raises(IndexError):
+                fused(xt.asarray(x), xt.asarray(i))
+    assert "library" not in fused.explained()
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "int8", "uint8", "uint16", "uint64"])
+@pytest.mark.parametrize("shape", [(5, 7), (3, 7, 4), (2, 7, 3, 2)])
+def test_classes_are_checked_in_machine_code(shape: tuple[int, ...], dtype: str) -> None:
+    """A step of a classifier is one call; a class that does not exist raises, the ignored one does not."""
+    x, own = RNG.standard_normal(shape), (shape[0], *shape[2:])
+    step = xt.fuse(xt.value_and_grad(lambda x, t: nn.cross_entropy(x, t)), strict=True)
+    plain = xt.value_and_grad(lambda x, t: nn.cross_entropy(x, t))
+    good = RNG.integers(0, 7, (*own[:-1], 2 * own[-1])).astype(dtype)
+    for target in (
+        good[..., ::2],
+        good[..., : own[-1]],
+        np.ascontiguousarray(good[..., ::2]),
+        good[..., ::2].T.copy().T,
+    ):
+        for _ in range(3):
+            found = step(xt.asarray(x), xt.asarray(target))
+        for one, other in zip(found, plain(xt.asarray(x), xt.asarray(target)), strict=True):
+            np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-12, atol=1e-15)
+    if dtype[0] == "i" and len(own) < 3:  # two loops reach all targets
+        assert "library" not in step.explained()
+    for wrong in (7, 100, -1, -100):
+        if wrong < 0 and dtype[0] == "u":
+            continue
+        target = good[..., ::2].copy()
+        target.flat[-1] = wrong
+        if wrong == -100:
+            right = plain(xt.asarray(x), xt.asarray(target))
+            np.testing.assert_allclose(float(step(xt.asarray(x), xt.asarray(target))[0]), float(right[0]), rtol=1e-12)
+            continue
+        with pytest.raises(IndexError, match=f"target must hold integers from 0 to 6, got {wrong}"):
+            step(xt.asarray(x), xt.asarray(target))
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_class_that_does_not_exist_after_a_write() -> None:
+    """What the function has written by then stays written, as in a plain call."""
+
+    def step(w: Any, x: Any, t: Any) -> Any:
+        w += 1.0
+        return nn.cross_entropy(x * w, t)
+
+    fused, x = xt.fuse(step), xt.asarray(RNG.standard_normal((4, 3)))
+    w = xt.zeros(3)
+    for n in range(4):
+        found = fused(w, x, xt.asarray([0, 1, 2, 0]))
+        np.testing.assert_allclose(float(found), float(nn.cross_entropy(x * (n + 1.0), xt.asarray([0, 1, 2, 0]))))
+    with pytest.raises(IndexError, match="got 3"):
+        fused(w, x, xt.asarray([0, 1, 3, 0]))
+    np.testing.assert_array_equal(np.asarray(w), 5.0)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_rows_of_an_embedding_are_checked() -> None:
+    weight = RNG.standard_normal((6, 3))
+    fused = xt.fuse(lambda i, w: nn.embedding(i, w) * 2, strict=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(
+            np.asarray(fused(xt.asarray([[0, 5], [2, 2]]), xt.asarray(weight))), 2 * weight[[[0, 5], [2, 2]]]
+        )
+    for wrong in (-1, 6):
+        with pytest.raises(IndexError, match=f"got {wrong}"):
+            fused(xt.asarray([[0, 5], [2, wrong]]), xt.asarray(weight))

@@ -83,6 +83,7 @@ def _check_classes(native: Native, count: int, function: str, argument: str, ign
 
 
 _check_classes.takes_stacks = True  # type: ignore[attr-defined]  # of all rows at once (calls/batching.py)
+_check_classes.checks = True  # type: ignore[attr-defined]  # machine code does it as well (run/at_indices.py)
 
 
 def is_class(x: Tensor, count: int, axis: int) -> Tensor:

@@ -102,6 +102,9 @@ NATIVE_FACTOR, NATIVE_FACTORS, FACTORED = 64, 64, 1e-5
 NATIVE_INDEXED, INDEXED = 1 << 22, 3e-6
 NATIVE_INDICES, INDEXED_ROWS = 1 << 14, 16
 
+# The most classes that machine code checks, one by one: interrupts wait for it, a millisecond.
+CHECKED = 1 << 20
+
 # Seconds for one element of a running sum, which waits for the one before.
 RUNNING_SECONDS = 1.2e-9
 

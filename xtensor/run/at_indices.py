@@ -19,7 +19,7 @@ from ..plan import costs
 from ..plan.layouts import Meta, Task
 from .factors import FAILED, RESULT
 from .native import Launch, Making
-from .places import NEW, AtIndices, Gather, Selected, Window
+from .places import NEW, Along, AtIndices, Gather, Selected, Window
 from .taken_down import Called, Spot
 
 # The sizes of elements that can be moved, and the most arrays of indices that a key may have.
@@ -39,17 +39,29 @@ class Axis(NamedTuple):
 class Selection(NamedTuple):
     """The elements that a key with arrays of indices selects. offset: of the first, in bytes; inner: lengths and
     strides of the axes that are selected for each index; place: the one of these before which the indices' own axes
-    stand; indexed: the lengths and strides of the axes that indices select from.
+    stand; indexed: the lengths and strides of the axes that indices select from; outer: the array's strides along the
+    indices' own axes, which go through it as well if they select along an axis.
     """
 
     offset: int
     inner: list[tuple[int, int]]
     place: int
     indexed: list[tuple[int, int]]
+    outer: Shape = ()
 
     @classmethod
-    def of(cls, meta: Meta, fixed: Sequence[Any]) -> Selection | None:
-        """Return what a key selects from an array, None for a key with masks. fixed: its items, None for arrays."""
+    def of(cls, meta: Meta, indexing: AtIndices) -> Selection | None:
+        """Return what an operation selects from an array, None for a key with masks."""
+        if isinstance(indexing, Along):
+            pairs = list(zip(meta.shape, meta.layout.strides, strict=True))
+            outer = [0 if length == 1 else step for length, step in pairs]
+            outer[indexing.axis] = 0
+            return cls(0, [], 0, [pairs[indexing.axis]], tuple(outer))
+        return cls._of_key(meta, indexing.fixed)
+
+    @classmethod
+    def _of_key(cls, meta: Meta, fixed: Sequence[Any]) -> Selection | None:
+        """Return what a key selects. fixed: its items, None for arrays."""
         axes = iter(zip(meta.shape, meta.layout.strides, strict=True))
         offset, inner, indexed, places = 0, list[tuple[int, int]](), list[tuple[int, int]](), set[int]()
         for item in fixed:
@@ -87,7 +99,7 @@ class ByIndex:
     def __init__(self, step: Called) -> None:
         self._gathers = isinstance(step.indexing, Gather)
         self._base, self._values, self._indices = _metas(step)
-        self._found = cast(Selection, Selection.of(self._base, cast(AtIndices, step.indexing).fixed))
+        self._found = cast(Selection, Selection.of(self._base, cast(AtIndices, step.indexing)))
         self.task = Task("gather" if self._gathers else "scatter", 2 * self._values.nbytes)
 
     def launches(self, making: Making) -> list[Launch]:
@@ -101,8 +113,8 @@ class ByIndex:
         known: dict[str, int] = {}
         for name, axis in zip((*code.OUTER, *code.INNER), (*outer, *inner), strict=True):
             known[f"n.{name}"] = axis.length
-            others = [f"x{k}" for k in range(len(self._indices))] if name in code.OUTER else ["a"]
-            known |= {f"{own}.{name}": step for own, step in zip(["c", *others], axis.steps, strict=True)}
+            others = [f"x{k}" for k in range(len(self._indices))] if name in code.OUTER else []
+            known |= {f"{own}.{name}": step for own, step in zip(["c", "a", *others], axis.steps, strict=True)}
         for k, (length, step) in enumerate(self._found.indexed):
             known |= {f"x{k}.length": length, f"x{k}.step": step}
         fillings = [(at, *places[name]) for at, name in enumerate(names) if name in places]
@@ -130,7 +142,7 @@ def can_be_indexed(step: Called) -> bool:
         return False
     if not all(map(_kind, indices)) or values.nbytes > costs.NATIVE_INDEXED:
         return False
-    found = Selection.of(base, step.indexing.fixed)
+    found = Selection.of(base, step.indexing)
     if found is None or len(found.indexed) != len(indices) or 0 in (*base.shape, *values.shape):
         return False
     shape = _shape(found, indices)
@@ -143,12 +155,47 @@ def can_be_indexed(step: Called) -> bool:
     return len(outer) == len(inner) == 2
 
 
+class ByCheck:
+    """A check of classes. If one does not exist, the driver stops."""
+
+    seconds, aligned = 0.0, False
+
+    def __init__(self, step: Called) -> None:
+        self._meta, self._bounds = step.takes[0].meta, step.bounds
+        self.task = Task("check of classes", self._meta.nbytes)
+
+    def launches(self, making: Making) -> list[Launch]:
+        """Return the launch."""
+        assert self._bounds is not None
+        count, ignored = self._bounds
+        (first, second), places = _axes(self._meta), {"x0": 0, "failed": FAILED}
+        known = {"n.o0": first.length, "n.o1": second.length, "x0.o0": first.steps[0], "x0.o1": second.steps[0]}
+        known |= {"count": count, "ignored": 0 if ignored is None else ignored}
+        words = [known.get(name, 0) for name in code.CHECKED]
+        fillings = [(at, places[name], 0) for at, name in enumerate(code.CHECKED) if name in places]
+        return [Launch(code.check_of(_kind(self._meta)), (1,), len(words), words, fillings)]
+
+
+def can_be_checked(step: Called) -> bool:
+    """Return whether machine code can check classes as a step does."""
+    if step.bounds is None or host() is None:
+        return False
+    meta = step.takes[0].meta
+    small = 0 < prod(meta.shape) <= costs.CHECKED and step.bounds[0] > 0
+    return small and bool(_kind(meta)) and len(_axes(meta)) == 2
+
+
+def _axes(meta: Meta) -> list[Axis]:
+    """Return loops over all elements, two if not more."""
+    return joined([Axis(n, (step,)) for n, step in zip(meta.shape, meta.layout.strides, strict=True)], 1)
+
+
 def indexed(step: Called) -> list[tuple[Spot, int]]:
     """Return the arrays of indices of a step, each with the length of its axis; none if it has no indices."""
     arrays = step.takes[1 if step.gives else 2 :]
     if step.indexing is None or not all([_kind(spot.meta) for spot in arrays]):  # masks take several axes, or none
         return []
-    found = Selection.of(step.takes[0].meta, step.indexing.fixed)
+    found = Selection.of(step.takes[0].meta, step.indexing)
     return [] if found is None else [(spot, one[0]) for spot, one in zip(arrays, found.indexed, strict=False)]
 
 
@@ -176,10 +223,11 @@ def _loops(found: Selection, values: Meta, indices: Sequence[Meta]) -> tuple[lis
     to = strides_over(Layout(values.shape, values.layout.strides), shape)
     over = [strides_over(Layout(meta.shape, meta.layout.strides), own) for meta in indices]
     begin, end = found.place, found.place + len(own)
-    outer = [Axis(length, tuple(steps)) for length, *steps in zip(own, to[begin:end], *over, strict=True)]
+    through = found.outer or (0,) * len(own)
+    outer = [Axis(length, tuple(steps)) for length, *steps in zip(own, to[begin:end], through, *over, strict=True)]
     rest = zip(found.inner, (*to[:begin], *to[end:]), strict=True)
     inner = [Axis(length, (step, by)) for (length, by), step in rest]
-    return joined(outer, 1 + len(indices)), joined(inner, 2)
+    return joined(outer, 2 + len(indices)), joined(inner, 2)
 
 
 def _in_registers(inner: Sequence[Axis], itemsize: int) -> tuple[list[Axis], int]:

@@ -21,7 +21,7 @@ from ..graph.number import value_of, varies
 from ..plan import costs
 from ..plan.layouts import APART, Leaf, Meta, Task, Work
 from ..storage.blob import TBlob
-from .at_indices import ByIndex, can_be_indexed, indexed
+from .at_indices import ByCheck, ByIndex, can_be_checked, can_be_indexed, indexed
 from .callbacks import can_call_back
 from .capture import Capture, with_kernels
 from .cuda_segment import Step
@@ -124,6 +124,8 @@ class Progress:
         """Return whether machine code can do a library call, if it is the next step."""
         if can_be_rolled(step) or can_be_packed(step) or can_run(step):
             return True
+        if step.bounds is not None:
+            return not self.is_seen and can_be_checked(step)
         if step.indexing is None:
             metas = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]
             return can_be_called(step.function, *metas) or launched(step.function, *metas) is not None
@@ -141,7 +143,7 @@ def _fails(captured: Captured) -> tuple[bool, bool]:
     for step in progress.along({id(step): step for step in captured.steps}.values()):
         if isinstance(step, Called) and step.can_fail and not progress.is_inside(step):
             fails = True
-            if progress.is_seen or not can_be_indexed(step):
+            if progress.is_seen or not (can_be_indexed(step) or can_be_checked(step)):
                 return True, True
     return fails, False
 
@@ -204,7 +206,7 @@ class Captured:
             count = times[id(step)]
             if isinstance(step, Called):
                 if progress.is_native(step):
-                    is_cheap = step.indexing is not None or step.runs_along is not None
+                    is_cheap = any([one is not None for one in (step.indexing, step.runs_along, step.bounds)])
                     by_calls += count * (costs.INDEXED if is_cheap else costs.FACTORED)
                     continue
                 is_dispatched &= can_call_back(step.function, [spot.meta for spot in step.gives])
@@ -490,7 +492,7 @@ class _Joined:
             made += self._make(spot.root, spot.meta)
             where[at] = self.places[spot.root]
         can_fail = isinstance(way, ByLapack) and way.can_fail
-        if isinstance(way, ByIndex) or (can_fail and again):
+        if isinstance(way, (ByIndex, ByCheck)) or (can_fail and again):
             where[FAILED] = builder.stop()
         elif can_fail:
             if self.noted is None:
@@ -519,6 +521,8 @@ class _Joined:
             return ByCopy.of(step)
         if step.indexing is not None:
             return ByIndex(step)
+        if step.bounds is not None:
+            return ByCheck(step)
         if step.runs_along is not None:
             return ByRunning(step)
         takes, gives = [spot.meta for spot in step.takes], [spot.meta for spot in step.gives]

@@ -84,6 +84,22 @@ class Gather(AtIndices):
         return self._backend.index(native, self._key(indices))
 
 
+class Along(Gather):
+    """Returns, for each 1-d slice along an axis, the elements at the indices of the matching slice. axis: from the end,
+    as operands may be stacks.
+    """
+
+    __slots__ = ("axis",)
+
+    def __init__(self, backend: Backend, axis: int) -> None:
+        self._backend, self.fixed, self.axis = backend, [None], axis
+
+    def __call__(self, xp: Any, native: Native, *indices: Native) -> Native:
+        (places,) = indices
+        found: Native = xp.take_along_axis(native, places, axis=self.axis)
+        return found
+
+
 class Scatter(AtIndices):
     """Assigns a value to the elements at the indices."""
 

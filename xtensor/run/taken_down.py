@@ -131,6 +131,14 @@ class Called(NamedTuple):
         return function if isinstance(function, AtIndices) else None
 
     @property
+    def bounds(self) -> tuple[int, int | None] | None:
+        """For a check of classes how many there are, and the number that is ignored or None; None for other calls."""
+        if not getattr(getattr(self.function, "func", None), "checks", False):
+            return None
+        given: dict[str, Any] = self.function.keywords  # type: ignore[attr-defined]
+        return given["count"], given["ignored"]
+
+    @property
     def can_fail(self) -> bool:
         """Whether it may raise because of values, as far as is known."""
         is_draw = not self.takes

@@ -30,7 +30,7 @@ from ..devices.cpu import CPU, PLAIN, assign
 from ..graph.node import Node, Part
 from ..graph.number import is_traced
 from ..run.executor import can_look, opened, seen_later
-from ..run.places import Gather, Scatter, Window
+from ..run.places import Along, Gather, Scatter, Window
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
@@ -116,7 +116,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     INTEGER.check(indices.dtype, "take_along_axis", "indices")
     if x.ndim != indices.ndim:
         raise ValueError(expected("take_along_axis", "indices", f"have {x.ndim} axes", f"shape {indices.shape}"))
-    return on((x, indices), "take_along_axis", lambda xp, a, i: xp.take_along_axis(a, i, axis=along))
+    return on((x, indices), "take_along_axis", Along(x.device.backend, along))
 
 
 def _added_along(g: Tensor, indices: Any, axis: int, like: Like) -> Tensor:

@@ -3,6 +3,7 @@
 The words of a call: the addresses of the array `a`, of the values `c` and of the arrays of indices; the lengths of two
 axes of indices, and of two further axes of the elements that belong to each index; and the strides in bytes along each
 of these. All indices are checked before anything is moved: if one is out of bounds, nothing is moved, which is noted.
+Indices that nothing is moved at are checked in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def words_of(count: int) -> list[str]:
     stride of that axis in bytes.
     """
     names = [*_POINTERS, *[f"n.{loop}" for loop in (*OUTER, *INNER)]]
-    names += [f"a.{loop}" for loop in INNER] + [f"c.{loop}" for loop in (*OUTER, *INNER)]
+    names += [f"{array}.{loop}" for array in "ac" for loop in (*OUTER, *INNER)]
     for k in range(count):
         names += [f"x{k}", *[f"x{k}.{loop}" for loop in OUTER], f"x{k}.length", f"x{k}.step"]
     return names
@@ -110,7 +111,9 @@ def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
     return f"""  %move.c0 = mul i64 %move.o0, %c.o0
   %move.c1 = mul i64 %move.o1, %c.o1
   %move.c = add i64 %move.c0, %move.c1
-  %move.a0 = add i64 0, 0
+  %move.a.o0 = mul i64 %move.o0, %a.o0
+  %move.a.o1 = mul i64 %move.o1, %a.o1
+  %move.a0 = add i64 %move.a.o0, %move.a.o1
 {places}{element if single else loop("move.i0", loop("move.i1", element))}"""
 
 
@@ -126,6 +129,33 @@ def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code
     return handmade(f"""define void @kernel(ptr %words) {{
 entry:
 {loads}{checks}{moves}  ret void
+outside:
+  store i64 1, ptr %failed
+  ret void
+}}
+""")
+
+
+# The words of a check: the address of integers, the lengths of two axes and their strides in bytes, the number of
+# classes, one that is ignored, and the address of the word for failures.
+CHECKED = ("x0", "n.o0", "n.o1", "x0.o0", "x0.o1", "count", "ignored", "failed")
+
+
+@cache
+def check_of(index: str) -> Code:
+    """Return the machine code that notes whether one of some integers is neither a class, which are counted from 0, nor
+    the one that is ignored. index: the character of their dtype.
+    """
+    loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(CHECKED)])
+    body = f"""{_index(0, index, "check")}  %is.class = icmp ult i64 %check.x0, %count
+  %is.ignored = icmp eq i64 %check.x0, %ignored
+  %is.inside = or i1 %is.class, %is.ignored
+  br i1 %is.inside, label %inside, label %outside
+inside:
+"""
+    return handmade(f"""define void @kernel(ptr %words) {{
+entry:
+{loads}{loop("check.o0", loop("check.o1", body))}  ret void
 outside:
   store i64 1, ptr %failed
   ret void

@@ -116,6 +116,15 @@ np.gradient(m, d[0]) | np.gradient(m, 2, w[0]) | np.histogram(np.ones((300, 300)
 np.histogram(F, 3, weights=F) | np.histogram(F, 3, weights=F[0])
 """
     ),
+    *(f"np.{name}(m, where=a[0, [0, 1, 2, 0]])" for name in ("sum", "nansum", "mean", "var", "nanvar", "any")),
+    *(f"np.{name}(m[:0] * 1j, 0, initial=1)" for name in ("max", "min", "sum")),
+    *listed(
+        """
+np.sum(m, 0, initial=m) | np.max(m, initial=i[:1]) | np.add.reduce(m, initial=[1]) | np.sum(m, where=[1, 0, 1, 1])
+np.max(a[:0], 0, initial=2**62 + 1) | np.min(a[:0], 0, initial=1.5, keepdims=True) | np.max(q[:0], initial=True)
+np.copyto(m, 1, where=a[:1, :1]) | np.add(m, 1, out=m, where=a[:1, :1]) | np.any(m, where=1)
+"""
+    ),
 ]
 AXES = ((0, 0), (0, 1, 0), (1, -1))
 QUANTILES = [

@@ -184,7 +184,7 @@ def give(function: str, result: Tensor, out: Any, where: Any = True, casting: st
         raise ValueError(expected(function, "out", f"have the result's shape {result.shape}", f"shape {out.shape}"))
     if result.dtype is not out.dtype and not numpy.can_cast(result.dtype, out.dtype, casting=casting):  # type: ignore[arg-type]
         raise TypeError(expected(function, "out", f"hold {result.dtype} (casting={casting!r})", out.dtype))
-    out[...] = result if where is True else xt.where(as_condition(where), result, out)
+    out[...] = result if where is True else xt.where(as_mask(where, function), result, out)
     return out
 
 
@@ -192,3 +192,13 @@ def as_condition(where: Any) -> Tensor:
     """Return a condition as a boolean tensor."""
     found = as_array(where, "where")
     return found if found.dtype.kind == "b" else found != 0
+
+
+def as_mask(where: Any, function: str) -> Tensor:
+    """Return the argument `where` of a function as a boolean tensor; raises TypeError for an array of numbers."""
+    if isinstance(where, (int, float, list, tuple)):
+        return xt.asarray(where, dtype=xt.bool)
+    found = as_array(where, function)
+    if found.dtype.kind != "b":
+        raise TypeError(expected(function, "where", "be boolean", found.dtype))
+    return found

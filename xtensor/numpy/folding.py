@@ -13,7 +13,7 @@ from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
 from ..tensor.operands import one_correction
-from .common import as_array, as_condition, flattened, give, lone_axis
+from .common import as_array, as_condition, as_mask, flattened, give, lone_axis
 from .door import through
 from .ufuncs import folded
 
@@ -110,7 +110,7 @@ def mean(
         return _by_library("mean", a, axis, dtype, out, keepdims, where, {})
     if where is True:
         return folded("mean", a, axis, out, keepdims, dtype=dtype)
-    x = _computed_as(as_array(a, "mean"), dtype)
+    x, where = _computed_as(as_array(a, "mean"), dtype), as_mask(where, "mean")
     return give("mean", sum(x, axis, keepdims=keepdims, where=where) / _count(x, where, axis, keepdims), out)
 
 
@@ -179,7 +179,7 @@ def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, 
     x = as_array(a, "var")
     if where is True and centre is None and x.dtype.kind != "c":
         return xt.var(_computed_as(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
-    x = _computed_as(x, dtype)
+    x, where = _computed_as(x, dtype), where if where is True else as_mask(where, "var")
     if centre is None:
         centre = mean(x, axis, keepdims=True, where=where)
     distance = x - centre
@@ -273,8 +273,10 @@ def _without_nans(a: Any, value: float, dtype: Any = None) -> tuple[Tensor, Any]
     return xt.where(there, x, xt.asarray(value, dtype=x.dtype, device=x.device)), there
 
 
-def _both(there: Any, where: Any) -> Any:
-    return there if where is True else as_condition(where) if there is True else xt.logical_and(there, where)
+def _both(name: str, there: Any, where: Any) -> Any:
+    if where is True:
+        return there
+    return as_mask(where, name) if there is True else xt.logical_and(there, as_mask(where, name))
 
 
 def nansum(
@@ -353,7 +355,7 @@ def nanmean(
 ) -> Tensor:
     x, there = _without_nans(a, 0, dtype)
     axis = axis if there is True else lone_axis(x, axis)
-    return mean(x, axis, dtype, out, keepdims, where=_both(there, where))
+    return mean(x, axis, dtype, out, keepdims, where=_both("nanmean", there, where))
 
 
 def nanvar(
@@ -369,7 +371,7 @@ def nanvar(
     correction: float | None = None,
 ) -> Tensor:
     x, there = _without_nans(a, 0, dtype)
-    where, ddof = _both(there, where), one_correction("nanvar", ddof, correction)
+    where, ddof = _both("nanvar", there, where), one_correction("nanvar", ddof, correction)
     axis = axis if there is True else lone_axis(x, axis)
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof

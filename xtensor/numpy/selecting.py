@@ -15,7 +15,7 @@ from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from .common import array_of_any, as_array, as_condition, beside, flattened, give, has_gradient
+from .common import array_of_any, as_array, as_condition, as_mask, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
 
@@ -180,7 +180,7 @@ def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) ->
     if not numpy.can_cast(source.dtype, dst.dtype, casting):
         raise TypeError(expected("copyto", "src", f"be cast to {dst.dtype} by casting={casting!r}", source.dtype))
     if where is not True:
-        source = xt.where(as_condition(where), xt.astype(source, dst.dtype, copy=False), dst)
+        source = xt.where(as_mask(where, "copyto"), xt.astype(source, dst.dtype, copy=False), dst)
     dst[...] = source
 
 

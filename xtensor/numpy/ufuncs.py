@@ -24,7 +24,7 @@ from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import SPELLED, answers_itself, as_array, as_condition, beside, give, lone_axis, own_answer
+from .common import SPELLED, answers_itself, as_array, as_mask, beside, give, lone_axis, own_answer
 from .door import door, summary, through
 from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
 
@@ -142,7 +142,7 @@ class Ufunc:
             outs = out or (None,) * self.nout
             return tuple([give(self.__name__, *pair, where, casting) for pair in zip(result, outs, strict=True)])
         if out is None and where is not True:  # zeros, where NumPy leaves memory unset
-            condition = as_condition(where)
+            condition = as_mask(where, self.__name__)
             return xt.where(condition, result, xt.zeros((), dtype=result.dtype, device=result.device))
         if out is None and order in ("F", "C"):
             return xt.numpy.asarray(result, order=order)
@@ -256,6 +256,8 @@ def folded(
         if keepdims:
             options["keepdims"] = bool(keepdims)
         return give(name, getattr(xt, name)(x, axis=axis, **options), out, casting="unsafe")
+    if getattr(initial, "ndim", 0) or isinstance(initial, (list, tuple)):
+        raise ValueError(expected(name, "initial", "be a number", type(initial).__name__))
     neutral = next((value for fold, value in FOLDS.values() if fold == name), None)
     if where is not True:
         if neutral is None and initial is None:
@@ -263,10 +265,11 @@ def folded(
                 expected(name, "initial", "be given with where, as max and min begin with nothing", initial)
             )
         aside = initial if neutral is None else neutral
-        x = xt.where(as_condition(where), x, xt.asarray(aside, dtype=x.dtype, device=x.device))
+        x = xt.where(as_mask(where, name), x, xt.asarray(aside, dtype=x.dtype, device=x.device))
     if initial is not None and not x.size and neutral is None:
-        empty = xt.sum(xt.astype(x, xt.float64), axis=axis, keepdims=keepdims)
-        return give(name, xt.astype(empty + initial, x.dtype), out, casting="unsafe")
+        shape = xt.sum(x, axis=axis, keepdims=bool(keepdims)).shape
+        first = xt.asarray(initial, dtype=x.dtype, device=x.device)
+        return give(name, xt.asarray(xt.broadcast_to(first, shape), copy=True), out, casting="unsafe")
     result = getattr(xt, name)(x, axis=axis, keepdims=bool(keepdims), **options)
     if initial is not None:
         join = next(ufunc for ufunc, (fold, _) in FOLDS.items() if fold == name)

@@ -116,6 +116,7 @@ np.gradient(m, d[0]) | np.gradient(m, 2, w[0]) | np.histogram(np.ones((300, 300)
 np.histogram(F, 3, weights=F) | np.histogram(F, 3, weights=F[0])
 """
     ),
+    *(f"np.{name}(m{k}, dtype={kind!r})" for name in ("var", "nanstd") for k in ("", " * 1j") for kind in "FD"),
     *(f"np.{name}(m, where=a[0, [0, 1, 2, 0]])" for name in ("sum", "nansum", "mean", "var", "nanvar", "any")),
     *(f"np.{name}(m[:0] * 1j, 0, initial=1)" for name in ("max", "min", "sum")),
     *listed(

@@ -176,14 +176,17 @@ def _spread(correction: float, mean: Any) -> dict[str, Any]:
 
 
 def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, where: Any, centre: Any) -> Tensor:
+    """Return a variance, which is real except where a complex dtype is asked for, as in NumPy."""
     x = as_array(a, "var")
     if where is True and centre is None and x.dtype.kind != "c":
-        return xt.var(_computed_as(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
+        found = xt.var(_computed_as(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
+        return xt.astype(found, dtype) if _is_of_kind(dtype, "c") else found
     x, where = _computed_as(x, dtype), where if where is True else as_mask(where, "var")
     if centre is None:
         centre = mean(x, axis, keepdims=True, where=where)
     distance = x - centre
     square = xt.real(distance * xt.conj(distance)) if x.dtype.kind == "c" else distance * distance
+    square = xt.astype(square, dtype) if _is_of_kind(dtype, "c") else square
     return sum(square, axis, keepdims=keepdims, where=where) / (_count(x, where, axis, keepdims) - correction)
 
 

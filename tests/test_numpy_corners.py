@@ -85,6 +85,7 @@ np.linspace(0, np.inf * d[0], 3) | np.logspace(0, 3, 4, base=[2, 3], axis=-1) | 
 np.eye(3, 4, order='F').strides | np.eye(3, 4, 1, int, 'F') | np.asfortranarray(d[::2]).strides
 np.asarray(d[::2], order='F').strides | np.require(d[::2], requirements='F').flags.f_contiguous
 np.array([1, 2], copy=False) | np.array([1], ndmin=65) | np.array([1], ndmin=64).shape
+np.size(a, (1, -1)) | np.size(a, (0, 1)) | np.size(a, 2) | np.astype(i, None) | np.astype(J, None)
 """
 )
 VIEWS = listed(

@@ -204,7 +204,7 @@ def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
-    return xt.astype(as_array(x, "astype"), dtype, copy=copy)
+    return xt.astype(as_array(x, "astype"), float if dtype is None else dtype, copy=copy)
 
 
 def arange(

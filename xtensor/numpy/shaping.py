@@ -12,7 +12,7 @@ from ..autograd.rules import xt
 from ..autograd.tape import active, steps_of
 from ..base.dtypes import canonical
 from ..base.errors import expected, one_of
-from ..base.layout import as_axis, as_index, as_shape
+from ..base.layout import as_axes, as_axis, as_index, as_shape
 from ..calls.library import in_a_row
 from ..standard.padded import padded
 from ..tensor.face import Tensor, is_value
@@ -49,7 +49,7 @@ def size(a: Any, axis: Any = None) -> int:
     x = array_of_any(a)
     if axis is None:
         return int(x.size)
-    axes = axis if isinstance(axis, tuple) else (axis,)
+    axes = as_axes(axis, x.ndim, "size")
     return int(numpy.prod([x.shape[one] for one in axes], dtype=int))
 
 

@@ -124,6 +124,7 @@ np.histogram(F, 3, weights=F) | np.histogram(F, 3, weights=F[0])
         """
 np.sum(m, 0, initial=m) | np.max(m, initial=i[:1]) | np.add.reduce(m, initial=[1]) | np.sum(m, where=[1, 0, 1, 1])
 np.max(a[:0], 0, initial=2**62 + 1) | np.min(a[:0], 0, initial=1.5, keepdims=True) | np.max(q[:0], initial=True)
+np.trapezoid(s, a[0, :2].reshape(2, 1), axis=-2) | np.trapezoid(s, m[:2, :2], axis=-1) | np.trapezoid(s, d[:2], axis=0)
 np.copyto(m, 1, where=a[:1, :1]) | np.add(m, 1, out=m, where=a[:1, :1]) | np.any(m, where=1)
 """
     ),

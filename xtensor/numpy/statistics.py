@@ -458,7 +458,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
     width: Any = dx
     if x is not None:
         places = as_array(x)
-        width = xt.diff(places, axis=-1 if places.ndim == 1 else along)
+        width = xt.diff(places, axis=-1 if places.ndim == 1 else axis)  # counted in the axes of x
         if places.ndim == 1:
             width = xt.reshape(width, tuple([-1 if a == along else 1 for a in range(values.ndim)]))
     before = (slice(None),) * along

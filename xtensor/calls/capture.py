@@ -322,13 +322,13 @@ class Fused(Dispatched, Generic[P, R]):
 
     def _call_long(self, known: Known, args: Any, kwargs: Any) -> R:
         """Call the function itself, which has more steps than were recorded. Once such calls have taken as long as
-        capturing twice as many steps would, forget that it was too long.
+        capturing so many steps did, forget that it was too long, and record four times as many.
         """
         begin = perf_counter()
         result = self._function(*args, **kwargs)
         self._seconds += perf_counter() - begin
-        if self._seconds > 2 * self._steps * CAPTURING:
-            self._steps = int(self._seconds / CAPTURING)
+        if self._seconds > self._steps * CAPTURING:
+            self._steps = max(4 * self._steps, int(self._seconds / CAPTURING))
             for key in [key for key, one in list(self._known.items()) if one is known]:
                 self._known.pop(key, None)
         return result

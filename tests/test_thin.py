@@ -913,3 +913,47 @@ def test_what_has_a_gradient_or_is_pending_is_no_thin_face_when_it_is_touched() 
         pending = xt.asarray([1.0, 2.0]) + 1
         _ = pending * 2.0, -pending, 1.0 + pending
         assert pending.is_pending
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "int64", "bool"])
+@pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
+def test_a_few_values_are_assigned_to_a_row(mode: str, dtype: str) -> None:
+    """As NumPy assigns its scalars: computed values, pending ones and numbers, in tuples and lists."""
+    a = np.asarray([0.5, 1.25, -3.0, 7.0]).astype(dtype)
+    with xt.options(
+        lazy="always" if mode == "always" else "auto", gradients="always" if mode == "gradient" else "asked"
+    ):
+        for make in (
+            lambda x: (x[0], x[1], x[2]),
+            lambda x: [x[3], 2, x[0] * x[1]],
+            lambda x: (x[0] + x[1], 1.5, True),
+            lambda x: [x[2]],
+            lambda x: (x[1],) * 17,
+            lambda x: [(x[0], x[1], x[2])] * 2,
+        ):
+            x, value = xt.asarray(a, copy=True), make(a)
+            shape = np.shape(value)[-1] if np.shape(value)[-1] != 1 else 3
+            right, mine = np.zeros((4, shape), dtype), xt.zeros((4, shape), dtype=getattr(xt, dtype))
+            for key in (1, slice(2, 4), (3, ...)) if np.ndim(value) == 1 else (slice(1, 3),):
+                right[key] = value
+                mine[key] = make(x)
+            np.testing.assert_array_equal(np.asarray(mine), right)
+
+
+def test_a_row_of_values_that_does_not_fit() -> None:
+    x, row = xt.asarray([1.0, 2.0]), xt.zeros((2, 3))
+    for value, error in (((x[0], x[1]), ValueError), ((x[0], 1j, x[1]), TypeError), ((x[0], "a", x[1]), ValueError)):
+        with pytest.raises(error):
+            row[0] = value
+    row[0] = (x[0], 2**70, x[1])
+    np.testing.assert_array_equal(np.asarray(row), [[1.0, 2.0**70, 2.0], [0.0] * 3])
+
+
+def test_the_gradient_of_a_row_of_values() -> None:
+    def function(x: Any) -> Any:
+        row = xt.zeros((2, 2))
+        row[1] = (x[0] * x[1], x[1])
+        return xt.sum(row * row)
+
+    found = xt.grad(function)(xt.asarray([3.0, 2.0]))
+    np.testing.assert_allclose(np.asarray(found), [2 * 6 * 2.0, 2 * 6 * 3.0 + 2 * 2.0])

@@ -1,15 +1,20 @@
-"""Nested sequences with tensors in them, as stacks of their items, to keep gradients and to be captured."""
+"""Sequences with tensors in them: nested ones as stacks of their items, to keep gradients and to be captured; a few
+computed values as arrays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
+
+import numpy as np
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, is_recording
 from ..graph.number import is_traced
-from ..storage.storage import watchers, watching
+from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
-from ..tensor.operands import DeviceLike
+from ..tensor.operands import SCALARS, DeviceLike
 
 
 def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
@@ -30,6 +35,21 @@ def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
     if a gradient would be lost: the tape stacks such sequences before (autograd/tape.py).
     """
     return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
+
+
+def row_of(items: Sequence[Any]) -> Native | None:
+    """Return a few computed values and numbers as an array, as in `x[i] = (a, b, c)`; None for anything else."""
+    found = []
+    for item in items[:17]:
+        native = item.thin() if type(item) is Tensor else None
+        if native is not None and not native.ndim:
+            found.append(native[()])
+        elif type(item) in SCALARS:
+            found.append(item)
+        else:
+            return None
+    row = np.array(found) if 0 < len(found) <= 16 else None
+    return None if row is None or row.dtype.kind == "O" else row
 
 
 def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:

@@ -24,6 +24,7 @@ from ..calls.elsewhere import assign_there, view_there
 from ..calls.library import on, thin_call
 from ..calls.masked import is_same_mask, is_selection, selection
 from ..calls.op import cast_later
+from ..calls.sequences import row_of
 from ..calls.writes import assign_captured, cast_now, computed_aside, store, writable, writable_blob, write_captured
 from ..devices import Backend
 from ..devices.cpu import CPU, PLAIN, assign
@@ -606,6 +607,8 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     """
     native = x.thin()
     given = value._data if type(value) is Tensor else value
+    if type(given) in (tuple, list) and x.dtype.kind in "fc":
+        given = row_of(given)
     if type(given) is Node and native is not None and key is not ... and x.owner.readers():
         given = computed_aside(value)
     if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not native.flags.writeable:

@@ -942,7 +942,7 @@ def test_a_few_values_are_assigned_to_a_row(mode: str, dtype: str) -> None:
 
 def test_a_row_of_values_that_does_not_fit() -> None:
     x, row = xt.asarray([1.0, 2.0]), xt.zeros((2, 3))
-    for value, error in (((x[0], x[1]), ValueError), ((x[0], 1j, x[1]), TypeError), ((x[0], "a", x[1]), ValueError)):
+    for value, error in (((x[0], x[1]), ValueError), ((x[0], 1j, x[1]), TypeError)):
         with pytest.raises(error):
             row[0] = value
     row[0] = (x[0], 2**70, x[1])

@@ -11,10 +11,14 @@ import numpy as np
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, is_recording
+from ..base.dtypes import DType
 from ..graph.number import is_traced
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS, DeviceLike
+
+# The elements up to which a sequence is short.
+SHORT = 16
 
 
 def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
@@ -37,10 +41,14 @@ def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
     return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
 
 
-def row_of(items: Sequence[Any]) -> Native | None:
-    """Return a few computed values and numbers as an array, as in `x[i] = (a, b, c)`; None for anything else."""
+def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
+    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for anything else,
+    and for numbers that do not fit.
+    """
+    if not 0 < len(items) <= SHORT:
+        return None
     found = []
-    for item in items[:17]:
+    for item in items:
         native = item.thin() if type(item) is Tensor else None
         if native is not None and not native.ndim:
             found.append(native[()])
@@ -48,8 +56,10 @@ def row_of(items: Sequence[Any]) -> Native | None:
             found.append(item)
         else:
             return None
-    row = np.array(found) if 0 < len(found) <= 16 else None
-    return None if row is None or row.dtype.kind == "O" else row
+    try:
+        return np.array(found, dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:

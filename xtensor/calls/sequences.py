@@ -42,7 +42,7 @@ def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
 
 
 def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
-    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for anything else,
+    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for others,
     and for numbers that do not fit.
     """
     if not 0 < len(items) <= SHORT:

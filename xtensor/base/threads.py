@@ -96,7 +96,7 @@ def worth(seconds: float) -> int:
     if seconds <= SHARE_PAYS:
         return 1
     threads = count()
-    return threads if seconds > WAKE_PAYS or threads == 1 or _team.attends(threads - 1) else 1
+    return threads if seconds > WAKE_PAYS or threads == 1 or _team.attends(threads - 1, seconds) else 1
 
 
 @cache
@@ -375,27 +375,32 @@ class _Team:
                     self._workers.append(_Worker())
         return self._workers[:number]
 
-    def attends(self, number: int) -> bool:
-        """Return whether so many workers watch their mailboxes; wake them if this is asked twice within a moment."""
+    def attends(self, number: int, seconds: float) -> bool:
+        """Return whether so many workers watch their mailboxes, or are being woken to do so, as this is asked twice
+        within a moment, not counting the work in between. seconds: an estimate of that; slow cores take twice as long.
+        """
         found = [worker for worker in self._workers[:number] if worker.box.watched()]
         if len(found) == number:
             return True
         now, before = perf_counter(), self._asked
         self._asked = now
-        if now - before < WATCH_SECONDS:
-            holding(self.taken, partial(self._summon, number))
+        if now - before < WATCH_SECONDS + 2 * seconds:
+            return bool(holding(self.taken, partial(self._summon, number)))
         return False
 
-    def _summon(self, number: int) -> None:
-        """Have workers watch their mailboxes, except those that do already or may lack a processor."""
+    def _summon(self, number: int) -> bool:
+        """Have workers watch their mailboxes, except those that do already or may lack a processor; return whether all
+        come.
+        """
         _attach()
-        processor = _getcpu()()
-        for worker in self.workers(number):
+        processor, workers = _getcpu()(), self.workers(number)
+        for worker in workers:
             if not worker.box.watched():
                 worker.box.refuse(number < _processors())
                 if worker.box.trusted():
                     worker.avoid(processor)
                     worker.call()
+        return len(workers) == number and all([worker.box.trusted() for worker in workers])
 
     def called(self, number: int) -> list[_Mailbox] | None:
         """Return the mailboxes of so many workers, after waking those who do not watch; None where there are fewer."""

@@ -37,8 +37,8 @@ SCRATCH = -1
 # Bytes of a word.
 WORD = 8
 
-# Of every PERIOD runs, the first TRIALS try by turns whether several threads are faster than one; work of LONG_SECONDS
-# is shared in any case.
+# Of every PERIOD runs, the first TRIALS try whether several threads are faster than one: half with one, then half with
+# several, so that workers that one run wakes watch for the next. Work of LONG_SECONDS is shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
 
 # Seconds of a kernel that are worth sharing inside a run whose workers are there. (A perceptron's training step on two
@@ -80,13 +80,15 @@ class Scratch:
 
 class Making(NamedTuple):
     """How launches are made. threads: among which each is shared; contract: whether multiply-adds are contracted;
-    aligned: whether results that are written begin alike, where vectors do; scratch: memory to work in.
+    aligned: whether results that are written begin alike, where vectors do; scratch: memory to work in; whole: whether
+    products are left to the BLAS's threads instead of ours.
     """
 
     threads: int
     contract: bool
     aligned: bool
     scratch: Scratch
+    whole: bool = False
 
 
 class Launch(NamedTuple):
@@ -452,11 +454,13 @@ class Segment:
         it takes longer, has more launches or needs more scratch memory than given here, or if sharing it among threads
         would save more time than entering machine code at once does.
         """
-        shared = self._seconds * (1 - 1 / threads_here())
-        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds or self._alone.held
-        if long or self._young or self._alone.count > launches or self._alone.nbytes > nbytes:
+        alone = self._alone
+        whole, laid = (self._seconds, alone) if not alone.held else self._whole()
+        shared = whole * (1 - 1 / threads_here())
+        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
+        if long or self._young or laid.count > launches or laid.nbytes > nbytes:
             return None
-        return self._alone.standing(words)
+        return laid.standing(words)
 
     def _watched(self, words: Sequence[Any], threads: int) -> None:
         """Run the kernels, and learn from the time that takes."""
@@ -486,25 +490,37 @@ class Segment:
             return self._least[1] < self._least[0], None
         if run == 0:
             self._least[:] = inf, inf
-        return run % 2 == 0, int(run % 2 == 0)
+        shares = run >= TRIALS // 2
+        return shares, int(shares)
+
+    def _whole(self) -> tuple[float, Laid]:
+        """Return the launches laid out for one thread, with products that the BLAS's own threads share, and the seconds
+        of those that our threads could share.
+        """
+        others = [one for one in self._makes if not any([launch.held for launch in one.first])]
+        seconds = sum([one.way.seconds for one in others if one.way.seconds > PART_PAYS])
+        return seconds, self._laid_out(1, whole=True)
 
     def _for(self, threads: int) -> Laid:
         """Return the launches laid out for so many threads."""
         laid = self._laid.get(threads)
         if laid is None:
-            scratch, found = Scratch(), dict[int, list[Launch]]()
-            for one in {id(one): one for one in self._makes}.values():  # a loop has the same kernels again
-                own = threads if one.way.seconds > PART_PAYS else 1
-                if own == 1:
-                    scratch.take(one.room)
-                    made = one.first
-                else:
-                    made = one.way.launches(Making(own, self._contract, one.way.aligned, scratch))
-                found[id(one)] = one.told(made)
-                scratch.release()
-            launches = [launch for one in self._makes for launch in found[id(one)]]
-            laid = self._laid[threads] = Laid(launches, threads, scratch.nbytes, self.formats, self.stop)
+            laid = self._laid[threads] = self._laid_out(threads, whole=False)
         return laid
+
+    def _laid_out(self, threads: int, *, whole: bool) -> Laid:
+        scratch, found = Scratch(), dict[int, list[Launch]]()
+        for one in {id(one): one for one in self._makes}.values():  # a loop has the same kernels again
+            own = threads if one.way.seconds > PART_PAYS else 1
+            if own == 1 and not whole:
+                scratch.take(one.room)
+                made = one.first
+            else:
+                made = one.way.launches(Making(own, self._contract, one.way.aligned, scratch, whole))
+            found[id(one)] = one.told(made)
+            scratch.release()
+        launches = [launch for one in self._makes for launch in found[id(one)]]
+        return Laid(launches, threads, scratch.nbytes, self.formats, self.stop)
 
 
 def run_calls(code: Code, groups: Sequence[Sequence[bytes]]) -> None:

@@ -207,7 +207,8 @@ class ByBlas:
             copying = program((moved,), (), (), (), (0,), ())
             found.append(map_launch(copying, one.shape, strides, [places[which], to], (), making))
             places[which] = to
-        return [*found, self._calls.launch(places, making.threads)]
+        made = self._calls._replace(threads=1) if making.whole else self._calls
+        return [*found, made.launch(places, making.threads)]
 
 
 def _is_copied(one: Matrix, stacks: tuple[Matrix, Matrix, Matrix]) -> bool:

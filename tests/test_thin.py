@@ -957,3 +957,26 @@ def test_the_gradient_of_a_row_of_values() -> None:
 
     found = xt.grad(function)(xt.asarray([3.0, 2.0]))
     np.testing.assert_allclose(np.asarray(found), [2 * 6 * 2.0, 2 * 6 * 3.0 + 2 * 2.0])
+
+
+@pytest.mark.parametrize("shift", [-2, -1, 0, 1, 2])
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_numpy_arrays_are_assigned_as_numpy_assigns_them(shift: int, step: int) -> None:
+    """Also those that share memory with the target, of which a copy is made first where NumPy makes one."""
+    for _ in range(3):
+        for target, source in ((slice(3, 7), slice(3 + shift, 7 + shift, step)), (slice(7, 3, -1), slice(3, 7))):
+            memory, right = np.arange(10.0), np.arange(10.0)
+            x, given = xt.asarray(memory, copy=False), memory[source]
+            if given.shape != right[target].shape:
+                continue
+            x[target] = given
+            right[target] = right[source].copy()
+            np.testing.assert_array_equal(memory, right)
+            np.testing.assert_array_equal(np.asarray(x), right)
+    whole = xt.zeros((3, 4))
+    for key, value in ((1, np.arange(4.0)), ((slice(None), 2), np.ones(3)), ((slice(1, 3), slice(0, 2)), np.eye(2))):
+        whole[key] = value
+        np.testing.assert_array_equal(np.asarray(whole[key]), value)
+    for wrong in (np.ones(5), np.ones((2, 4))):
+        with pytest.raises(ValueError):
+            whole[1] = wrong

@@ -247,12 +247,16 @@ def _taken(at: Offsets) -> str:
     """Return @taken: the object to give NumPy for a value that is assigned to an array's elements, or null."""
     return f"""
 define private ptr @taken(ptr %a, ptr %value, ptr %row) {{
-{given("float", "int", "bool")}{types("value", "float", "int", "bool")}\
+{given("float", "int", "bool", "ndarray")}{types("value", "float", "int", "bool")}\
   br i1 %is.one, label %itself, label %other
 itself:
   ret ptr %value
 other:
-{found("b", "@array_of(ptr %value)", "asked", "no")}\
+  %is.native = call i1 @is(ptr %value, ptr %ndarray)
+  br i1 %is.native, label %asked, label %face
+face:
+{found("shown", "@array_of(ptr %value)", "asked", "no")}\
+  %b = phi ptr [%value, %other], [%shown, %face]
 {load("dtype", "%a", at.dtype, "ptr")}{load("given", "%b", at.dtype, "ptr")}\
   %same = icmp eq ptr %dtype, %given
   br i1 %same, label %sized, label %no

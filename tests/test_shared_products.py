@@ -29,7 +29,8 @@ pytestmark = [needs_code, needs_blas]
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Four threads, which share products however small."""
     monkeypatch.setattr(products, "SHARE_PAYS", 0.0)
-    monkeypatch.setattr(native, "PART_PAYS", 0.0)
+    monkeypatch.setattr(native, "PART_PAYS", 1e-12)
+    monkeypatch.setattr(products.costs, "PRODUCT_SHARED", 1e-12)
     with xt.options(engine="llvm", threads=4):
         yield
 

@@ -89,9 +89,9 @@ FIRST_STEPS, CAPTURING = 128, 3e-4
 # same for a matrix with a vector, and the most products of a stack that are called like this.
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 30, 1 << 24, 64
 
-# Products of a stack for each thread, beyond which threads take whole ones, however many are left for the last; lengths
-# by which products are cut into parts for threads.
-STACK_SHARED, PART_OF_PRODUCT = 4, 16
+# Seconds of a product that another thread is worth, as each packs its operands. Products of a stack for each thread,
+# beyond which threads take whole ones, however many are left for the last; lengths by which products are cut into parts.
+PRODUCT_SHARED, STACK_SHARED, PART_OF_PRODUCT = 8e-6, 4, 16
 
 # Rows, and right sides, up to which machine code calls factorisations, and how many of a stack; the extra seconds of
 # one by the library's function. (4 x 4: 12 us by that, 1 by machine code.)

@@ -41,8 +41,8 @@ WORD = 8
 # several, so that workers that one run wakes watch for the next. Work of LONG_SECONDS is shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
 
-# Seconds of a kernel that are worth sharing inside a run whose workers are there. (A perceptron's training step on two
-# threads takes .87 of the time with 15e-6.)
+# Seconds of a kernel that another thread is worth inside a run whose workers are there. (A perceptron's training step on
+# two threads takes .87 of the time with 15e-6.)
 PART_PAYS = 2e-6
 
 # A scalar: the number of a value, whose word is filled in at each run, or the words themselves.
@@ -511,7 +511,7 @@ class Segment:
     def _laid_out(self, threads: int, *, whole: bool) -> Laid:
         scratch, found = Scratch(), dict[int, list[Launch]]()
         for one in {id(one): one for one in self._makes}.values():  # a loop has the same kernels again
-            own = threads if one.way.seconds > PART_PAYS else 1
+            own = min(threads, 1 + int(one.way.seconds / PART_PAYS))
             if own == 1 and not whole:
                 scratch.take(one.room)
                 made = one.first

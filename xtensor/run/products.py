@@ -101,8 +101,9 @@ class Calls(NamedTuple):
         address = None if form is None else _address(form, char)
         if form is None or address is None:
             return None
-        shares = form.kind == "gemm" and not whole and can_be_held() and seconds_of(stacks, char) > SHARE_PAYS
-        return cls(stacks, form, address, char, count() if shares else 1)
+        seconds = seconds_of(stacks, char)
+        shares = form.kind == "gemm" and not whole and can_be_held() and seconds > SHARE_PAYS
+        return cls(stacks, form, address, char, min(count(), 1 + int(seconds / costs.PRODUCT_SHARED)) if shares else 1)
 
     @property
     def code(self) -> Code:

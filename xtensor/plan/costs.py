@@ -90,7 +90,7 @@ FIRST_STEPS, CAPTURING = 128, 3e-4
 NATIVE_PRODUCT, NATIVE_VECTOR, NATIVE_PRODUCTS = 1 << 30, 1 << 24, 64
 
 # Seconds of a product that another thread is worth, as each packs its operands. Products of a stack for each thread,
-# beyond which threads take whole ones, however many are left for the last; lengths by which products are cut into parts.
+# beyond which threads take whole ones, however many are left for the last; lengths by which products are cut.
 PRODUCT_SHARED, STACK_SHARED, PART_OF_PRODUCT = 8e-6, 4, 16
 
 # Rows, and right sides, up to which machine code calls factorisations, and how many of a stack; the extra seconds of

@@ -41,8 +41,8 @@ WORD = 8
 # several, so that workers that one run wakes watch for the next. Work of LONG_SECONDS is shared in any case.
 PERIOD, TRIALS, LONG_SECONDS = 128, 8, 0.005
 
-# Seconds of a kernel that another thread is worth inside a run whose workers are there. (A perceptron's training step on
-# two threads takes .87 of the time with 15e-6.)
+# Seconds of a kernel that another thread is worth inside a run whose workers are there. (A perceptron's training step
+# on two threads takes .87 of the time with 15e-6.)
 PART_PAYS = 2e-6
 
 # A scalar: the number of a value, whose word is filled in at each run, or the words themselves.

@@ -980,3 +980,24 @@ def test_numpy_arrays_are_assigned_as_numpy_assigns_them(shift: int, step: int) 
     for wrong in (np.ones(5), np.ones((2, 4))):
         with pytest.raises(ValueError):
             whole[1] = wrong
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "complex64", "complex128", "int8", "int64", "uint16"]
+)
+def test_squares(dtype: str) -> None:
+    """The operator with an exponent 2 has the function's result, for arrays and values, whoever computes it."""
+    a = np.asarray([0.0, -0.0, 1.5, -3.0, np.inf, np.nan, 300.0] if dtype[0] in "fc" else [0, 1, 5, 100, 3]).astype(
+        dtype
+    )
+    x = xt.asarray(a, copy=True)
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            for found, expected in ((x**2, a * a), (x[2] ** 2, a[2] * a[2]), (x[:0] ** 2, a[:0] * a[:0])):
+                np.testing.assert_array_equal(np.asarray(found), expected)
+                assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(np.asarray(2 ** xt.asarray([1.0, 2.0])), [2.0, 4.0])
+            np.testing.assert_array_equal(np.asarray(xt.asarray([7, 9]) // 2), [3, 4])
+    for wrong in (lambda: xt.asarray([True]) ** 2,):
+        with pytest.raises(TypeError):
+            wrong()

@@ -371,7 +371,8 @@ def _install(op: Op, name: str, call: Callable[..., Any], kind: str) -> None:
     if type(kernel) is np.ufunc:
         add_door(Door(Operators, call.__name__, call, kind, kernel, _ITEMS.get(op.name), op.below))
     elif kind in ("binary", "reflected"):
-        add_door(Door(Operators, call.__name__, call, f"{kind} formula", kernel, below=op.below))
+        written = "power" if (op.name, kind) == ("pow", "binary") else f"{kind} formula"
+        add_door(Door(Operators, call.__name__, call, written, kernel, below=op.below))
     else:
         setattr(Operators, call.__name__, call)
 

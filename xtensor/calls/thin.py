@@ -204,10 +204,16 @@ def _word(one: Any) -> int:
 def _objects() -> dict[str, Any]:
     """Return the objects that the methods' machine code needs, by name."""
     types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
-    singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1}
+    singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1, "two": 2}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
     state |= {"refused": REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
-    others = {"may_share": np.may_share_memory, "owner": "owner", "axis": "axis", "scalar_types": frozenset(NUMBERS)}
+    others = {
+        "may_share": np.may_share_memory,
+        "square": np.square,
+        "owner": "owner",
+        "axis": "axis",
+        "scalar_types": frozenset(NUMBERS),
+    }
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
     return types | singles | state | numbers | names | others

@@ -33,13 +33,13 @@ FUNCTIONS = (
 # of Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the keyword names of a call
 # that writes into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share:
 # NumPy's function that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
-# numbers. observers: a list. in_force: the context variable of options.
+# numbers. observers: a list. in_force: the context variable of options. square: NumPy's function.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
     *("axis", "False", "may_share", "scalar_types", "converting", "__call__"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
-    *("observers", "in_force"),
+    *("observers", "in_force", "two", "square"),
 )
 
 ROW = ("function", "door", "items", "below")

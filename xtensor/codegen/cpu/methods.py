@@ -41,8 +41,8 @@ def table_words(methods: int) -> int:
 def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), both followed by " formula" if the function is not one of NumPy's ufuncs and takes
-    Python's numbers as they are, "update", "unary", "number", "truth", "length", "getitem", "setitem", "dispatch", or
-    one of those in array_methods.py.
+    Python's numbers as they are, "power" (such a formula, where an exponent 2 makes a square), "update", "unary",
+    "number", "truth", "length", "getitem", "setitem", "dispatch", or one of those in array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them space for the addresses of the methods.
     """
@@ -51,7 +51,7 @@ def source(kinds: Sequence[str], at: Offsets) -> str:
         [
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at), results(at), calls()),
-            *(_operands(at), _scalars(at), _binary(), _writing(at), _update(at), _unary()),
+            *(_operands(at), _scalars(at), _binary(at), _writing(at), _update(at), _unary()),
             *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at), dispatch(at)),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
@@ -65,8 +65,9 @@ def _method(number: int, kind: str) -> str:
     taken = "ptr %x, ptr %y, i64 %count" if kind == "setitem" else "ptr %x, ptr %y"
     if kind in GIVEN_MORE:
         taken = "ptr %x, ptr %y, i64 %count, ptr %names"
-    if kind.split()[0] in ("binary", "reflected"):
-        row = f"{row}, i1 {int(kind.startswith('reflected'))}, i1 {int(kind.endswith('formula'))}"
+    if kind.split()[0] in ("binary", "reflected", "power"):
+        ways = kind.startswith("reflected"), not kind.endswith(("binary", "reflected")), kind == "power"
+        row = ", ".join([row, *[f"i1 {int(way)}" for way in ways]])
         kind = "binary"
     return (
         f"define private ptr @method{number}({taken}) {{\n  %r = call ptr @{kind}({taken}, {row})\n  ret ptr %r\n}}\n"
@@ -209,12 +210,22 @@ define private ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %r
 """
 
 
-def _binary() -> str:
+def _binary(at: Offsets) -> str:
     """Return the method of an operator with two operands, either of which may be the left one."""
     return f"""
-define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected, i1 %itself) {{
-{given("Py_IncRef", "Py_DecRef")}{of_row("function", "items")}\
-{found("a", "@ready(ptr %x, ptr %row)", "other", "long")}\
+define private ptr @binary(ptr %x, ptr %y, ptr %row, i1 %reflected, i1 %itself, i1 %powers) {{
+{given("Py_IncRef", "Py_DecRef", "two", "square")}{of_row("function", "items")}\
+{found("a", "@ready(ptr %x, ptr %row)", "first", "long")}\
+  %is.two = icmp eq ptr %y, %two
+  %may.be = and i1 %powers, %is.two
+  br i1 %may.be, label %power, label %other
+power:
+{sure("squares", "@is_squared(ptr %a)", "product", "other")}\
+  call void %Py_IncRef(ptr %a)
+  %product.r = call ptr @quietly(ptr %square, ptr %a, ptr null)
+  call void %Py_DecRef(ptr %a)
+  br label %computed
+other:
 {found("b", "@operand(ptr %a, ptr %y, ptr %row, i1 %itself)", "both", "long")}\
   %arrays.only = icmp eq ptr %items, null
   %x.axes = call i1 @has_axes(ptr %x)
@@ -230,8 +241,19 @@ scalars:
   %v = call ptr @of_scalars(ptr %items, ptr %x, ptr %a, ptr %y, ptr %b, i1 %reflected)
   br label %computed
 computed:
-  %r = phi ptr [%native, %arrays], [%v, %scalars]
-{MADE}{ENDING}"""
+  %r = phi ptr [%native, %arrays], [%v, %scalars], [%product.r, %product]
+{MADE}{ENDING}
+define private i1 @is_squared(ptr %a) {{
+{load("dtype", "%a", at.dtype, "ptr")}{load("itemsize", "%dtype", at.itemsize)}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  %boolean = icmp eq i8 %kind, {ord("b")}
+  %half = icmp ult i64 %itemsize, 4
+  %other = or i1 %boolean, %half
+  %squared = xor i1 %other, true
+  ret i1 %squared
+}}
+"""
 
 
 def _writing(at: Offsets) -> str:

@@ -129,6 +129,27 @@ np.copyto(m, 1, where=a[:1, :1]) | np.add(m, 1, out=m, where=a[:1, :1]) | np.any
 """
     ),
 ]
+# More degrees of freedom than there are, or none to spare, and both names of the number that is subtracted.
+WITHOUT_FREEDOM = [
+    *(
+        f"np.{name}({x}, ddof={n})"
+        for name in ("var", "std", "nanvar", "nanstd")
+        for x in "dfhiqwFJ"
+        for n in (2, 3, 4, 90_000, 100_000)
+    ),
+    *(f"{x}.{name}(ddof={n})" for name in ("var", "std") for x in "dfiFJ" for n in (0, 2, 3, 90_000, 100_000)),
+    *(f"np.{name}(m, 0, ddof=3, where=m > {k})" for name in ("var", "std", "nanvar") for k in (-9, 0, 9)),
+    *(f"np.{name}(m * 1j, 1, ddof={n}, keepdims=True)" for name in ("var", "std", "nanvar") for n in (3, 4, 5)),
+    *(f"np.{name}(m, 1, ddof=4, mean=m[:, :1])" for name in ("var", "std", "nanstd")),
+    *(
+        f"np.{name}({x}, ddof={n}, correction={c})"
+        for name in ("var", "std", "nanvar", "nanstd")
+        for x in "dF"
+        for n, c in ((0, None), (1, None), (None, None), (0, 0), (0, 1), (1, 0), (1, 1))
+    ),
+    *(f"np.{name}(m, ddof=None)" for name in ("var", "std", "nanvar", "nanstd")),
+    *(f"np.{name}(m, correction=None)" for name in ("var", "std", "nanvar", "nanstd")),
+]
 AXES = ((0, 0), (0, 1, 0), (1, -1))
 QUANTILES = [
     f"np.{name}({x}, {q.replace('W', whole)})"
@@ -155,7 +176,7 @@ np.random.default_rng(a[0, 1]).random(2) | np.random.default_rng([a[0, 1], 3]).r
 
 
 @pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
-@pytest.mark.parametrize("text", [*SPREADS, *QUANTILES, *TRANSFORMS])
+@pytest.mark.parametrize("text", [*SPREADS, *WITHOUT_FREEDOM, *QUANTILES, *TRANSFORMS])
 def test_computed(text: str, mode: str) -> None:
     as_numpys(text, mode)
 

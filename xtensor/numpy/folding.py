@@ -9,10 +9,10 @@ import numpy
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import real_of
+from ..base.errors import expected
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
-from ..tensor.operands import one_correction
 from .common import as_array, as_condition, as_mask, flattened, give, lone_axis
 from .door import through
 from .ufuncs import folded
@@ -125,6 +125,17 @@ def _count(x: Tensor, where: Any, axis: Any, keepdims: bool) -> Tensor:
     return xt.astype(xt.count_nonzero(counted, axis=axis, keepdims=keepdims), real_of(x.dtype))
 
 
+def _correction(function: str, ddof: Any, correction: Any) -> float:
+    """Return what is given of a correction and ddof, its other name."""
+    is_given = correction is not numpy._NoValue
+    if is_given and ddof != 0:
+        raise ValueError(expected(function, "correction", "not be given beside ddof, its other name", correction))
+    found = correction if is_given else ddof
+    if found is None:
+        raise TypeError(expected(function, "correction" if is_given else "ddof", "be a real number", found))
+    return cast(float, found)
+
+
 def var(
     a: Any,
     axis: Any = None,
@@ -135,9 +146,9 @@ def var(
     *,
     where: Any = True,
     mean: Any = None,
-    correction: float | None = None,
+    correction: Any = numpy._NoValue,
 ) -> Tensor:
-    correction = one_correction("var", ddof, correction)
+    correction = _correction("var", ddof, correction)
     if _is_of_kind(dtype, "biu"):
         return _by_library("var", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
     return give("var", _variance(a, axis, dtype, correction, keepdims, where, mean), out, casting="unsafe")
@@ -153,13 +164,13 @@ def std(
     *,
     where: Any = True,
     mean: Any = None,
-    correction: float | None = None,
+    correction: Any = numpy._NoValue,
 ) -> Tensor:
-    correction = one_correction("std", ddof, correction)
+    correction = _correction("std", ddof, correction)
     if _is_of_kind(dtype, "biu"):
         return _by_library("std", a, axis, dtype, out, keepdims, where, _spread(correction, mean))
     x = _computed_as(as_array(a, "std"), dtype)
-    if where is True and mean is None and x.dtype.kind != "c":
+    if where is True and mean is None and x.dtype.kind != "c" and _freedom(x, axis, correction):
         return give("std", xt.std(x, axis=axis, correction=correction, keepdims=bool(keepdims)), out)
     return give("std", _deviation(_variance(x, axis, dtype, correction, keepdims, where, mean)), out)
 
@@ -178,7 +189,8 @@ def _spread(correction: float, mean: Any) -> dict[str, Any]:
 def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, where: Any, centre: Any) -> Tensor:
     """Return a variance, which is real except where a complex dtype is asked for, as in NumPy."""
     x = as_array(a, "var")
-    if where is True and centre is None and x.dtype.kind != "c":
+    freedom = _freedom(x, axis, correction) if where is True else None
+    if freedom and centre is None and x.dtype.kind != "c":
         found = xt.var(_computed_as(x, dtype), axis=axis, correction=correction, keepdims=bool(keepdims))
         return xt.astype(found, dtype) if _is_of_kind(dtype, "c") else found
     x, where = _computed_as(x, dtype), where if where is True else as_mask(where, "var")
@@ -187,7 +199,14 @@ def _variance(a: Any, axis: Any, dtype: Any, correction: float, keepdims: bool, 
     distance = x - centre
     square = xt.real(distance * xt.conj(distance)) if x.dtype.kind == "c" else distance * distance
     square = xt.astype(square, dtype) if _is_of_kind(dtype, "c") else square
-    return sum(square, axis, keepdims=keepdims, where=where) / (_count(x, where, axis, keepdims) - correction)
+    divisor = xt.maximum(_count(x, where, axis, keepdims) - correction, 0) if freedom is None else freedom
+    return sum(square, axis, keepdims=keepdims, where=where) / divisor
+
+
+def _freedom(x: Tensor, axis: Any, correction: float) -> float:
+    """Return the divisor of a variance, which NumPy makes 0 where it is negative."""
+    size: int = xt.standard.statistical.size_along(x, as_axes(axis, x.ndim, "var"))
+    return size - correction if size > correction else 0.0
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
@@ -371,10 +390,10 @@ def nanvar(
     *,
     where: Any = True,
     mean: Any = None,
-    correction: float | None = None,
+    correction: Any = numpy._NoValue,
 ) -> Tensor:
     x, there = _without_nans(a, 0, dtype)
-    where, ddof = _both("nanvar", there, where), one_correction("nanvar", ddof, correction)
+    where, ddof = _both("nanvar", there, where), _correction("nanvar", ddof, correction)
     axis = axis if there is True else lone_axis(x, axis)
     result = _variance(x, axis, dtype, ddof, keepdims, where, mean)
     enough = True if where is True else _count(_computed_as(x, dtype), where, axis, keepdims) > ddof
@@ -391,7 +410,7 @@ def nanstd(
     *,
     where: Any = True,
     mean: Any = None,
-    correction: float | None = None,
+    correction: Any = numpy._NoValue,
 ) -> Tensor:
     variance = nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction)
     return give("nanstd", _deviation(variance), out)

@@ -33,13 +33,11 @@ def _deviation(name: str) -> Any:
         correction: float = 0.0,
         **given: Any,
     ) -> Tensor:
-        if given:
-            function = getattr(xt.numpy, name)
-            return cast(
-                "Tensor", function(self, axis, dtype, out, ddof or 0, keepdims, correction=correction or None, **given)
-            )
+        if given or ddof:
+            given |= {"correction": correction} if correction else {}
+            return cast("Tensor", getattr(xt.numpy, name)(self, axis, dtype, out, ddof or 0, keepdims, **given))
         x = self if dtype is None else self.astype(dtype)
-        return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, ddof=ddof, keepdims=keepdims))
+        return _given(out, name, getattr(xt, name)(x, axis=axis, correction=correction, keepdims=keepdims))
 
     found.__name__ = found.__qualname__ = name
     return found

@@ -33,6 +33,7 @@ def arrays() -> dict[str, Any]:
         "J": numpy.arange(100_000),
         "U": r.integers(0, 200, 400_000).astype("u1"),
         "B": r.random(400_000) > 0.5,
+        "V": r.random((300, 200)) > 0.9,
     }
 
 
@@ -150,6 +151,19 @@ WITHOUT_FREEDOM = [
     *(f"np.{name}(m, ddof=None)" for name in ("var", "std", "nanvar", "nanstd")),
     *(f"np.{name}(m, correction=None)" for name in ("var", "std", "nanvar", "nanstd")),
 ]
+PRODUCTS = [
+    *(
+        f"np.{name}({pair})"
+        for name, pairs in (
+            ("vecdot", ("q, q", "q, i", "B, B", "B, ~B", "B, J[:2].sum()", "B, U", "V, V", "V, V[0]", "V, V[:, :1]")),
+            ("vecdot", ("V, V, axis=0", "V, V[0, 0]", "V[:, :0], V[:, :0]")),
+            ("linalg.vecdot", ("q, q", "B, B", "V, V, axis=0", "V, V[:1], axis=1", "V, V[:, :1]")),
+            ("matvec", ("V, V[0]", "V, V[0, :5]", "V, J[:200]")),
+            ("vecmat", ("V[:, 0], V", "V[:, 0], X", "V[0], V")),
+        )
+        for pair in pairs
+    ),
+]
 AXES = ((0, 0), (0, 1, 0), (1, -1))
 QUANTILES = [
     f"np.{name}({x}, {q.replace('W', whole)})"
@@ -176,7 +190,7 @@ np.random.default_rng(a[0, 1]).random(2) | np.random.default_rng([a[0, 1], 3]).r
 
 
 @pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
-@pytest.mark.parametrize("text", [*SPREADS, *WITHOUT_FREEDOM, *QUANTILES, *TRANSFORMS])
+@pytest.mark.parametrize("text", [*SPREADS, *WITHOUT_FREEDOM, *PRODUCTS, *QUANTILES, *TRANSFORMS])
 def test_computed(text: str, mode: str) -> None:
     as_numpys(text, mode)
 

@@ -387,7 +387,6 @@ UNLIKE = {
     ("int16", "argsort"): "the same",
     ("uint8", "argsort"): "the same",
     ("bool", "argsort"): "the same",
-    ("bool", "vecdot"): "the standard takes no booleans",
     ("bool", "angle"): "float64, as all other functions give",
     ("empty", "strides"): "of what has no elements they say nothing",
     ("empty", "polymul"): "no coefficients are no polynomial",

@@ -12,6 +12,7 @@ from ..base.dtypes import real_of
 from ..base.errors import expected
 from ..base.layout import as_axes
 from ..tensor.face import Tensor
+from . import ufuncs
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .names import attributes
@@ -202,7 +203,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    return xt.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
+    return ufuncs.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:

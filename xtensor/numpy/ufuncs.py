@@ -335,6 +335,15 @@ def _float_power(x1: Any, x2: Any) -> Tensor:
     return xt.pow(xt.astype(x1, dtype, copy=False), xt.astype(x2, dtype, copy=False))
 
 
+def vecdot(x1: Any, x2: Any, axis: int = -1) -> Tensor:
+    """Return dot products along an axis; of booleans, which the standard refuses, whether any pair is True."""
+    x1, x2 = as_array(x1), as_array(x2)
+    if x1.dtype.kind == x2.dtype.kind == "b":
+        return on((x1, x2), "vecdot", lambda xp, a, b: xp.vecdot(a, b, axis=axis))
+    dtype = xt.result_type(x1, x2)
+    return xt.vecdot(*[xt.astype(x, dtype, copy=False) if x.dtype.kind == "b" else x for x in (x1, x2)], axis=axis)
+
+
 def _matvec(x1: Any, x2: Any) -> Tensor:
     return xt.squeeze(xt.matmul(as_array(x1), xt.expand_dims(as_array(x2), axis=-1)), axis=-1)
 
@@ -394,6 +403,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "rad2deg": _times("rad2deg", 180.0 / pi),
     "radians": _times("radians", pi / 180.0),
     "rint": _rint,
+    "vecdot": vecdot,
     "vecmat": _vecmat,
 }
 

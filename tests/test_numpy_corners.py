@@ -11,7 +11,7 @@ from test_numpy_names import compare, listed
 import xtensor as xt
 import xtensor.numpy as ours
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore:Arrays of 2-dim:DeprecationWarning")
 
 
 def arrays() -> dict[str, Any]:
@@ -33,6 +33,7 @@ def arrays() -> dict[str, Any]:
         "J": numpy.arange(100_000),
         "U": r.integers(0, 200, 400_000).astype("u1"),
         "B": r.random(400_000) > 0.5,
+        "Z": r.integers(-1, 2, (100_000, 3)) * 1.0,
         "V": r.random((300, 200)) > 0.9,
     }
 
@@ -163,6 +164,10 @@ PRODUCTS = [
         )
         for pair in pairs
     ),
+    *(f"np.cross({x}, {y})" for x in ("Z[:, :2]", "Z", "-Z[:, :2]", "Z[0, :2]") for y in ("Z", "Z[0]", "-Z[:, :2]")),
+    *(f"np.cross(Z.T, {y}, axisa=0, axisc=0)" for y in ("Z[:, :2]", "Z[0, :2] * np.inf", "a[0]", "a[0, :2]", "q")),
+    *("np.cross(Z > 0, Z[:, :2] > 0)", "np.cross(U[:300_000].reshape(-1, 3), a[0, 1:])"),
+    *(f"np.signbit(np.cross({x}, {y}))" for x in ("Z[:, :2]", "Z") for y in ("-Z", "-Z[:, :2]", "Z[:, :2] * 0")),
 ]
 AXES = ((0, 0), (0, 1, 0), (1, -1))
 QUANTILES = [

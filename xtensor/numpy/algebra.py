@@ -72,9 +72,15 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         raise ValueError("incompatible dimensions for cross product\n(dimension must be 2 or 3)")
     if a.shape[-1] == b.shape[-1] == 2:
         return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
-    a, b = (x if x.shape[-1] == 3 else xt.concat([x, xt.zeros_like(x[..., :1])], axis=-1) for x in (a, b))
-    parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
-    return xt.stack(parts, axis=axisc)
+    parts = [_cross_part(a, b, i, j) for i, j in ((1, 2), (2, 0), (0, 1))]
+    return xt.stack(xt.broadcast_arrays(*parts), axis=axisc)
+
+
+def _cross_part(a: Tensor, b: Tensor, i: int, j: int) -> Tensor:
+    """Return a[i] b[j] - a[j] b[i], without a product in which a vector of length 2 has no part."""
+    products = [a[..., m] * b[..., n] if m < a.shape[-1] and n < b.shape[-1] else None for m, n in ((i, j), (j, i))]
+    first, second = products
+    return -second if first is None else first if second is None else first - second
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:

@@ -88,6 +88,7 @@ np.eye(3, 4, order='F').strides | np.eye(3, 4, 1, int, 'F') | np.asfortranarray(
 np.asarray(d[::2], order='F').strides | np.require(d[::2], requirements='F').flags.f_contiguous
 np.array([1, 2], copy=False) | np.array([1], ndmin=65) | np.array([1], ndmin=64).shape
 np.size(a, (1, -1)) | np.size(a, (0, 1)) | np.size(a, 2) | np.astype(i, None) | np.astype(J, None)
+i.astype(None) | F.astype(None) | J.astype(None) | q.astype(None, order='F') | f.astype(None, casting='safe')
 """
 )
 VIEWS = listed(
@@ -164,6 +165,14 @@ PRODUCTS = [
         )
         for pair in pairs
     ),
+    *(
+        f"np.{inner}tensordot({x}, {y}, axes={n})"
+        for inner in ("", "linalg.")
+        for x, y in (("d", "d"), ("a", "m"), ("X", "X.T"), ("F", "F"))
+        for n in (-1, 0, 1, 2, 3, True, 1.0, None, "'bad'", "'ab'", "np.int64(1)", "i.max() - 2", "(1, 0)")
+        if (x, y, n) not in (("X", "X.T", -1), ("X", "X.T", 0), ("F", "F", -1), ("F", "F", 0))  # too large
+    ),
+    *(f"np.tensordot(m, m, {axes})" for axes in ("(2, 0)", "([0], [-3])", "(0,)", "i", "([0, 1], 0)", "a[:, :2]")),
     *(f"np.cross({x}, {y})" for x in ("Z[:, :2]", "Z", "-Z[:, :2]", "Z[0, :2]") for y in ("Z", "Z[0]", "-Z[:, :2]")),
     *(f"np.cross(Z.T, {y}, axisa=0, axisc=0)" for y in ("Z[:, :2]", "Z[0, :2] * np.inf", "a[0]", "a[0, :2]", "q")),
     *("np.cross(Z > 0, Z[:, :2] > 0)", "np.cross(U[:300_000].reshape(-1, 3), a[0, 1:])"),
@@ -185,6 +194,7 @@ TRANSFORMS = [
     *(f"np.fft.{name}(np.ones(90_000, 'f2')).dtype" for name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")),
     *listed(
         """
+np.fft.fftfreq([0, 1]) | np.fft.fftfreq(2.5) | np.fft.rfftfreq(None) | np.fft.rfftfreq('3') | np.fft.fftfreq(a.max())
 np.fft.fft2(h.reshape(1, 3)).dtype | np.fft.fftn(i, axes=()) | np.fft.ifftn(X, s=(), axes=()) | np.fft.fft(X, norm='')
 np.fft.fftn(X, norm='') | np.fft.fftn(X, (5, 6, 4), (1, 0, 1)) | np.linalg.pinv(m, rcond=0.1, rtol=0.1)
 np.linalg.pinv(m @ m.T, hermitian=True, rtol=0.5) | np.random.default_rng(-i[:1]).random(2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -49,9 +50,14 @@ def vdot(a: Any, b: Any, /) -> Tensor:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Tensor:
-    if not isinstance(axes, int):
+    a, b = as_arrays("tensordot", a, b)
+    if isinstance(axes, Iterable) and getattr(axes, "ndim", True):
         axes = tuple([one if isinstance(one, tuple) else (one,) for one in map(axes_of, axes)])
-    return xt.tensordot(*as_arrays("tensordot", a, b), axes=axes)
+        return xt.tensordot(a, b, axes=axes)
+    count, most = max(as_index(axes, "tensordot", "axes"), 0), min(a.ndim, b.ndim)
+    if count > most:
+        raise IndexError(expected("tensordot", "axes", f"be at most {most}", axes))
+    return xt.tensordot(a, b, axes=count)
 
 
 def kron(a: Any, b: Any) -> Tensor:
@@ -78,9 +84,12 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 
 def _cross_part(a: Tensor, b: Tensor, i: int, j: int) -> Tensor:
     """Return a[i] b[j] - a[j] b[i], without a product in which a vector of length 2 has no part."""
-    products = [a[..., m] * b[..., n] if m < a.shape[-1] and n < b.shape[-1] else None for m, n in ((i, j), (j, i))]
-    first, second = products
-    return -second if first is None else first if second is None else first - second
+    first, second = (
+        a[..., m] * b[..., n] if m < a.shape[-1] and n < b.shape[-1] else None for m, n in ((i, j), (j, i))
+    )
+    if first is None or second is None:
+        return cast(Tensor, first if second is None else -second)
+    return first - second
 
 
 def einsum(*operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Tensor:

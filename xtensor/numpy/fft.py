@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.rules import xt
+from ..base.layout import as_index
 from ..tensor.face import Tensor
 from .common import as_array, give, numbers
 from .names import attributes
@@ -71,12 +72,20 @@ fftn, ifftn, rfftn, irfftn = map(_several, ("fftn", "ifftn", "rfftn", "irfftn"))
 fft2, ifft2, rfft2, irfft2 = (_several(name, (-2, -1)) for name in ("fftn", "ifftn", "rfftn", "irfftn"))
 
 
+def _count(n: Any, function: str) -> int:
+    """Return an integer; raises ValueError, as NumPy does, for anything else."""
+    try:
+        return as_index(n, function, "n")
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
 def fftfreq(n: int, d: float = 1.0, device: Any = None) -> Tensor:
-    return xt.fft.fftfreq(n, d=d, device=device)
+    return xt.fft.fftfreq(_count(n, "fftfreq"), d=d, device=device)
 
 
 def rfftfreq(n: int, d: float = 1.0, device: Any = None) -> Tensor:
-    return xt.fft.rfftfreq(n, d=d, device=device)
+    return xt.fft.rfftfreq(_count(n, "rfftfreq"), d=d, device=device)
 
 
 def fftshift(x: Any, axes: Any = None) -> Tensor:

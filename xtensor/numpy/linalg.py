@@ -12,7 +12,7 @@ from ..base.dtypes import real_of
 from ..base.errors import expected
 from ..base.layout import as_axes
 from ..tensor.face import Tensor
-from . import ufuncs
+from . import algebra, ufuncs
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .names import attributes
@@ -195,7 +195,7 @@ def svdvals(x: Any, /) -> Tensor:
 
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
-    return xt.tensordot(*as_arrays("tensordot", x1, x2), axes=axes)
+    return algebra.tensordot(x1, x2, axes)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
@@ -203,7 +203,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    return ufuncs.vecdot(*as_arrays("vecdot", x1, x2), axis=axis)
+    return ufuncs.vecdot(x1, x2, axis)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Tensor:

@@ -81,6 +81,7 @@ class Methods:
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Tensor:
+        dtype = float if dtype is None else dtype
         if casting == "unsafe" and order == "K":
             return xt.astype(self, dtype, copy=copy)
         return xt.standard.methods.cast_as(self, dtype, order, casting, copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy
@@ -98,6 +99,11 @@ a.flat[[1, 2]] = [[7], [8], [9]] | a.flat = [] | a.T.flat[:] = [1, 2] | a[:, ::2
 a.flat == 3 | a.flat != a.T.flat | a.flat < [1, 2] | hash(a.flat) | a.flat[2] = [5, 6] | a.flat.copy()
 (lambda x: [next(x), x.index, x.coords, x.base is a, list(x), list(x), x.index, x.coords])(a.flat)
 np.ndarray.sum(a, 0) | [*map(np.ndarray.tolist, a)] | np.ndarray.foo
+d.byteswap() | i.byteswap(True) | (m * 1j).byteswap() | J.byteswap(inplace=True) | q.byteswap() | a.T.byteswap().strides
+(m * 1j).getfield(float, 8) | (m * 1j).getfield(float) | i.getfield('i4', 4) | F.T.getfield('u1', 3)
+d[0].getfield('i8') | d.getfield('f4', 5) | d.getfield('f4', -1) | d.getfield(complex)
+d.getfield('>f8') + 0 | d.getfield('f4', 1.5)
+i.setfield(7, 'i4', 4) | J.setfield(i[:1], 'i2', 2) | a.T.setfield([[1], [2], [3]], 'u1') | d.setfield(1, complex)
 np.ndarray((2,), int, buffer=np.arange(4), offset=8, strides=(16,)) | np.ndarray((2, 3), int, a, 0, None, 'F')
 np.ndarray((2, 3), strides=(8, 16)).strides | np.ndarray((2, 3), int, np.arange(5))
 np.ndarray((2,), int, a)[0] = 77 | np.ndarray(2, 'f4', bytearray(range(8)), 0, (4,)) | np.ndarray(2, float, bytes(16))
@@ -240,6 +246,31 @@ def test_an_array_over_a_tensors_memory_shares_it(count: int) -> None:
     x.requires_grad = True
     with pytest.raises(RuntimeError, match="gradient"):
         ours.ndarray((2,), float, x)
+
+
+def test_parts_of_numbers_pass_gradients() -> None:
+    """The real and imaginary parts do; other bytes do not."""
+    x = ours.asarray([1 + 2j, 3 - 4j])
+    x.requires_grad = True
+    (x.getfield(float) + 2 * x.getfield(float, 8)).sum().backward()
+    assert x.grad.tolist() == [1 + 2j, 1 + 2j]
+    with pytest.raises(NotImplementedError, match="no derivative"):
+        x.real.getfield("f4").sum().backward()
+    with pytest.raises(NotImplementedError, match="no derivative"):
+        x.byteswap().real.sum().backward()
+
+
+@pytest.mark.parametrize("lazy", ["auto", "always"])
+@pytest.mark.parametrize("count", [3, 100_000])
+def test_tensors_are_dumped(tmp_path: Any, count: int, lazy: Any) -> None:
+    with xt.options(lazy=lazy):
+        x = xt.arange(count) * 2
+        x.dump(tmp_path / "named")
+        with open(tmp_path / "opened", "wb") as file:
+            x.dump(file)
+    for written in (x.dumps(), (tmp_path / "named").read_bytes(), (tmp_path / "opened").read_bytes()):
+        found = pickle.loads(written)
+        assert type(found) is numpy.ndarray and found.dtype == x.dtype and numpy.array_equal(found, x.numpy())
 
 
 def test_ndarray_has_no_subclasses() -> None:

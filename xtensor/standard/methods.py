@@ -10,7 +10,7 @@ from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable, is_recording
 from ..base.dtypes import DType, canonical, real_of
 from ..base.errors import check_choice, expected
-from ..base.layout import Layout, c_strides, dense_like
+from ..base.layout import Layout, as_index, c_strides, dense_like
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.library import on
@@ -131,11 +131,37 @@ def view_as(x: Tensor, dtype: Any) -> Any:
         return x.__array__().view(wanted)
     target = canonical(wanted, "view")
     if not wanted.isnative:
-        return swapped(view_as(x, target))
-    if target == x.dtype:
-        return x[...]
-    # writes of integers into memory with a gradient could not be recorded
-    return reread(x, target, target.kind in "fc" or not (x.requires_grad and is_recording()))
+        return swapped(view_as(x, target), False)
+    return x[...] if target == x.dtype else reread(x, target, _may_write(x, target))
+
+
+def _may_write(x: Tensor, dtype: DType) -> bool:
+    """Return whether a view of a tensor's bytes as another dtype is writable: not where writes of integers into memory
+    with a gradient could not be recorded.
+    """
+    return dtype.kind in "fc" or not (x.requires_grad and is_recording())
+
+
+def field(x: Tensor, dtype: Any, offset: Any) -> Tensor:
+    """Return a view of some bytes of each element as another dtype, as described at `Tensor.getfield`."""
+    wanted = np.dtype(dtype)
+    target, start = canonical(wanted, "getfield"), as_index(offset, "getfield", "offset")
+    most = x.itemsize - target.itemsize
+    if not 0 <= start <= most:
+        what = f"be in [0, {most}]" if most >= 0 else f"be left out, as {x.dtype} has no {target.itemsize} bytes"
+        raise ValueError(expected("getfield", "offset", what, offset))
+    if x.dtype.kind == "c" and target == real_of(x.dtype) and start in (0, most):
+        found = part_of(x, 1 if start else 0)
+    else:
+        found = x[...] if target == x.dtype else _field(x, target, start, _may_write(x, target))
+    return found if wanted.isnative else swapped(found, False)
+
+
+@differentiable(x=lambda g: _no_slope(g), view=True)
+def _field(x: Tensor, dtype: DType, start: int, writeable: bool) -> Tensor:
+    layout = x.blob.layout
+    layout = Layout(layout.shape, layout.strides, layout.offset + start)
+    return x.viewed(layout, dtype=dtype, writeable=writeable)
 
 
 @differentiable(x=lambda g, like: _read_back(g, like), view=True)
@@ -174,14 +200,14 @@ def make_read_only(x: Tensor) -> None:
 
 
 def _no_slope(g: Tensor) -> Tensor:
-    raise NotImplementedError("view: no derivative is known of bytes in foreign order")
+    raise NotImplementedError("view: no derivative is known of the bytes of numbers")
 
 
 @differentiable(x=lambda g: _no_slope(g))
-def swapped(x: Tensor) -> Tensor:
-    """Return a read-only copy with the bytes of each element, or of each part of a complex one, in reverse order."""
-    found: Tensor = on(x, "view", lambda xp, a: a.byteswap())
-    return found.viewed(found.blob.layout, writeable=False)
+def swapped(x: Tensor, writeable: bool) -> Tensor:
+    """Return a copy with the bytes of each element, or of each part of a complex one, in reverse order."""
+    found: Tensor = on(x, "byteswap", lambda xp, a: a.byteswap())
+    return found if writeable else found.viewed(found.blob.layout, writeable=False)
 
 
 @differentiable(x=lambda g, like: xt.reshape(g, like.shape), view=True)

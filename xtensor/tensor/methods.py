@@ -238,6 +238,16 @@ class Methods:
     def argsort(self, axis: int | None = -1, kind: Any = None, order: None = None, *, stable: Any = None) -> Tensor:
         return xt.numpy.argsort(self, axis, kind, order, stable=stable)
 
+    def byteswap(self, inplace: bool = False) -> Tensor:
+        """Return a copy with the bytes of each element, or of each part of a complex one, in reverse order; `inplace`
+        writes that into this tensor, and returns it.
+        """
+        found = cast("Tensor", xt.standard.methods.swapped(self, True))
+        if not inplace:
+            return found
+        cast(Any, self)[...] = found
+        return cast("Tensor", self)
+
     def choose(self, choices: Any, out: Any = None, mode: str = "raise") -> Tensor:
         return xt.numpy.choose(self, choices, out, mode)
 
@@ -256,9 +266,23 @@ class Methods:
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
         return xt.numpy.diagonal(self, offset, axis1, axis2)
 
+    def dump(self, file: Any) -> None:
+        """Write a pickle of the elements, which loads as NumPy's array, to a file, or to the file of a name."""
+        self.host().dump(file)
+
+    def dumps(self) -> bytes:
+        """Return a pickle of the elements, which loads as NumPy's array."""
+        return cast(bytes, self.host().dumps())
+
     def fill(self, value: Any) -> None:
         """Assign one value to all elements."""
         cast(Any, self)[...] = value
+
+    def getfield(self, dtype: Any, offset: int = 0) -> Tensor:
+        """Return a view of the bytes of each element from `offset` on as another dtype. Gradients pass only from the
+        parts of complex numbers. Raises ValueError if the elements do not have so many bytes.
+        """
+        return cast("Tensor", xt.standard.methods.field(self, dtype, offset))
 
     def nonzero(self) -> tuple[Tensor, ...]:
         return xt.numpy.nonzero(self)
@@ -275,6 +299,10 @@ class Methods:
 
     def searchsorted(self, v: Any, side: str = "left", sorter: Any = None) -> Tensor:
         return xt.numpy.searchsorted(self, v, side, sorter)
+
+    def setfield(self, val: Any, dtype: Any, offset: int = 0) -> None:
+        """Assign values to the bytes of each element that `getfield` returns."""
+        cast(Any, self.getfield(dtype, offset))[...] = val
 
     def setflags(self, write: bool | None = None, align: bool | None = None, uic: bool | None = None) -> None:
         """Make this tensor read-only if write=False; other views of its memory stay as they are.

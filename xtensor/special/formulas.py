@@ -115,14 +115,15 @@ _OF_EXPREL = tuple((k + 1) / factorial(k + 2) for k in range(18))
 _OF_SINC = tuple((-1) ** k * pi ** (2 * k) * 2 * k / factorial(2 * k + 1) for k in range(1, 10))
 
 
-def _exprel_slope(x: Tensor) -> Tensor:
+def exprel_slope(x: Tensor) -> Tensor:
+    """Return the derivative of exprel."""
     far = xt.abs(x) > 1
     below, above = xt.where(x < -1, x, -1), xt.where(x > 1, x, 1)  # nothing overflows, no digits are lost
     falling, rising = (xt.exp(below) - exprel(below)) / below, exprel(above) * (1 - 1 / above) + 1 / above
     return xt.where(far, xt.where(x > 0, rising, falling), series(xt.where(far, 0, x), _OF_EXPREL))
 
 
-@composed(x=_exprel_slope)
+@composed(x=exprel_slope)
 def exprel(x: Any, /) -> Tensor:
     """Return (exp(x) - 1) / x of each element, 1 at 0."""
     large = x > 8  # by two factors, as their product overflows later

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import pi, prod
+from math import inf, pi, prod
 
 from ..autograd.rules import xt
 from ..nn.activations import series
 from ..tensor.face import Tensor
 from ..tensor.operands import Operand
 from .declare import ROOT_2_PI, ROOT_PI, library
-from .formulas import erf, xlog1py, xlogy
+from .formulas import erf, exprel_slope, xlog1py, xlogy
 from .gamma_functions import betaln, gammaln
 
 __all__ = [
@@ -221,25 +221,45 @@ def stdtrit(df: Operand, p: Operand, /) -> Tensor:
 # ---- Box and Cox's transformation
 
 
-@library(x=lambda x, lmbda: xt.pow(x, lmbda - 1))
+def _by_power(log: Tensor, lmbda: Tensor) -> Tensor:
+    """The derivative of (exp(lmbda log) - 1) / lmbda by lmbda; log: a logarithm."""
+    lost = log == -inf
+    log = xt.where(lost, 0, log)
+    return xt.where(lost, 1 / xt.square(lmbda), xt.square(log) * exprel_slope(lmbda * log))
+
+
+# (u / (1 + u) - log(1 + u)) / u**2 near 0: its coefficients of u**k.
+_OF_INVERSE = tuple((-1) ** (k + 1) * (k + 1) / (k + 2) for k in range(18))
+
+
+def _by_root(x: Tensor, lmbda: Tensor) -> Tensor:
+    """The derivative of log(1 + lmbda x) / lmbda by lmbda."""
+    u = lmbda * x
+    far = xt.abs(u) > 0.1
+    apart, near = xt.where(far, u, 1), xt.where(far, 0, u)
+    rest = (apart / (1 + apart) - xt.log1p(apart)) / xt.square(apart)
+    return xt.square(x) * xt.where(far, rest, series(near, _OF_INVERSE))
+
+
+@library(x=lambda x, lmbda: xt.pow(x, lmbda - 1), lmbda=lambda x, lmbda: _by_power(xt.log(x), lmbda))
 def boxcox(x: Operand, lmbda: Operand, /) -> Tensor:
     """Return (x**lmbda - 1) / lmbda, and log(x) where lmbda is 0."""
     ...
 
 
-@library(x=lambda x, lmbda: xt.pow(1 + x, lmbda - 1))
+@library(x=lambda x, lmbda: xt.pow(1 + x, lmbda - 1), lmbda=lambda x, lmbda: _by_power(xt.log1p(x), lmbda))
 def boxcox1p(x: Operand, lmbda: Operand, /) -> Tensor:
     """Return ((1 + x)**lmbda - 1) / lmbda, and log(1 + x) where lmbda is 0."""
     ...
 
 
-@library(x=lambda y, lmbda: xt.pow(y, 1 - lmbda))
+@library(x=lambda y, lmbda: xt.pow(y, 1 - lmbda), lmbda=lambda x, lmbda, y: y * _by_root(x, lmbda))
 def inv_boxcox(x: Operand, lmbda: Operand, /) -> Tensor:
     """Return the number whose boxcox is x."""
     ...
 
 
-@library(x=lambda y, lmbda: xt.pow(1 + y, 1 - lmbda))
+@library(x=lambda y, lmbda: xt.pow(1 + y, 1 - lmbda), lmbda=lambda x, lmbda, y: (1 + y) * _by_root(x, lmbda))
 def inv_boxcox1p(x: Operand, lmbda: Operand, /) -> Tensor:
     """Return the number whose boxcox1p is x."""
     ...

@@ -220,6 +220,40 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Tensor:
     return x
 
 
+def poly(seq_of_zeros: Any) -> Tensor:
+    x = as_array(seq_of_zeros, "poly")
+    if not has_gradient(x):
+        return through("poly", None, (seq_of_zeros,), {})
+    found: Tensor = through("poly", None, (x.detach(),), {})
+    zeros = xt.linalg.eigvals(x) if x.ndim == 2 else x
+    same, nothing = xt.ones(1, dtype=zeros.dtype), xt.zeros(1, dtype=zeros.dtype)
+    for place in range(zeros.size):
+        same = xt.concat([same, nothing]) - xt.concat([nothing, same]) * zeros[place]
+    return with_slope(found, xt.real(same) if found.dtype.kind == "f" and same.dtype.kind == "c" else same)
+
+
+def polydiv(u: Any, v: Any) -> tuple[Tensor, Tensor]:
+    left, divisor = (numbers(x, "polydiv") for x in as_arrays("polydiv", u, v))
+    if not has_gradient(left, divisor):
+        return through("polydiv", None, (u, v), {})
+    quotient, rest = through("polydiv", None, (left.detach(), divisor.detach()), {})
+    left, divisor, factors = left.ravel(), divisor.ravel(), []
+    for _ in range(left.size - divisor.size + 1):
+        factors.append(left[:1] / divisor[:1])
+        left = xt.concat([left[1 : divisor.size] - factors[-1] * divisor[1:], left[divisor.size :]])
+    left = xt.concat([xt.zeros(1, dtype=left.dtype), left])
+    quotient = with_slope(quotient, xt.concat(factors)) if factors else quotient
+    return quotient, with_slope(rest, left[-rest.size :])  # without zeros at the front
+
+
+def roots(p: Any) -> Tensor:
+    x = as_array(p, "roots")
+    if not has_gradient(x):
+        return through("roots", None, (p,), {})
+    found: Tensor = through("roots", None, (x.detach(),), {})
+    return with_slope(found, found - polyval(x, found) / polyval(polyder(x.detach()), found))  # a step of Newton's
+
+
 def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
     given = as_arrays("polyfit", x, y, *(() if w is None else (w,)))
     if full or cov or not has_gradient(*given):
@@ -296,7 +330,13 @@ def sinc(x: Any) -> Tensor:
     y = numbers(x, "sinc") * numpy.pi
     zero = y == 0
     safe = xt.where(zero, 1.0, y)
-    return xt.where(zero, 1.0, xt.sin(safe) / safe)
+    found: Tensor = xt.where(zero, 1.0, xt.sin(safe) / safe)
+    return with_slope(found.detach(), xt.special.sinc(numbers(x, "sinc"))) if has_gradient(y) else found
+
+
+def i0(x: Any) -> Tensor:
+    found = as_array(x, "i0")
+    return xt.special.i0(found) if has_gradient(found) else through("i0", None, (x,), {})
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Tensor:

@@ -17,7 +17,8 @@ from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
 from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
-from .common import as_array, as_arrays, beside, constant, memory_order
+from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
+from .door import through
 from .thin import LONG_WAY, made_at_once
 
 
@@ -257,6 +258,18 @@ def logspace(
         base = xt.expand_dims(base, axis=axis)
     values = xt.pow(base, linspace(start, stop, num, endpoint, axis=axis))
     return values if dtype is None else xt.astype(values, dtype)
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Tensor:
+    ends = as_arrays("geomspace", start, stop)
+    if not has_gradient(*ends) or "c" in [one.dtype.kind for one in ends]:
+        return through("geomspace", None, (start, stop, num, endpoint, dtype, axis), {})
+    plain = [one.detach() if type(one) is Tensor else one for one in (start, stop)]
+    found: Tensor = through("geomspace", None, (*plain, num, endpoint, dtype, axis), {})
+    first, last = xt.broadcast_arrays(*ends)
+    sign = xt.sign(first).detach()
+    powers = linspace(xt.log(first * sign), xt.log(last * sign), num, endpoint, axis=axis)
+    return with_slope(found, xt.exp(powers) * xt.expand_dims(sign, axis=axis))
 
 
 def eye(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy
@@ -10,7 +12,7 @@ import numpy
 from ..autograd.rules import conjugate, xt
 from ..base.dtypes import real_of
 from ..base.errors import expected
-from ..base.layout import as_axes
+from ..base.layout import as_axes, as_index
 from ..tensor.face import Tensor
 from . import algebra, ufuncs
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
@@ -35,6 +37,12 @@ def cond(x: Any, p: Any = None) -> Tensor:
         found = values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
         known = xt.logical_not(xt.any(xt.isnan(x), axis=(-2, -1)))  # then a NaN comes of zeros alone
         return xt.where(xt.logical_and(xt.isnan(found), known), numpy.inf, found)
+    if has_gradient(x):
+        with suppress(numpy.linalg.LinAlgError):  # a singular matrix has no gradient
+            return with_slope(
+                through("linalg.cond", None, (x.detach(), p), {}),
+                norm(x, p, (-2, -1)) * norm(xt.linalg.inv(x), p, (-2, -1)),
+            )
     return through("linalg.cond", None, (x, p), {})
 
 
@@ -196,6 +204,28 @@ def svdvals(x: Any, /) -> Tensor:
 
 def tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Tensor:
     return algebra.tensordot(x1, x2, axes)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Tensor:
+    x, count = _floats(a), as_index(ind, "tensorinv", "ind")
+    if count <= 0:
+        raise ValueError(expected("tensorinv", "ind", "be positive", ind))
+    rows, columns = x.shape[count:], x.shape[:count]
+    inverse = xt.linalg.inv(xt.reshape(x, (prod(rows), -1)))
+    return xt.reshape(inverse, (*rows, *columns))
+
+
+def tensorsolve(a: Any, b: Any, axes: Any = None) -> Tensor:
+    x, y = _floats(a), _floats(b)
+    if axes is not None:
+        last = as_axes(tuple(axes), x.ndim, "tensorsolve")
+        x = xt.permute_dims(x, (*[one for one in range(x.ndim) if one not in last], *last))
+    shape = x.shape[y.ndim :]
+    size = prod(shape)
+    if x.size != size**2:
+        what = f"have as many elements in its first {y.ndim} axes as in the others"
+        raise numpy.linalg.LinAlgError(expected("tensorsolve", "a", what, f"shape {x.shape}"))
+    return xt.reshape(xt.linalg.solve(xt.reshape(x, (size, size)), y.ravel()), shape)
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:

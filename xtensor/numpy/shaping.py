@@ -22,6 +22,7 @@ from .common import (
     as_arrays,
     axes_of,
     beside,
+    constant,
     flattened,
     give,
     has_gradient,
@@ -482,7 +483,51 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> T
             return _padded_by(x, widths, _pairs(options.get("constant_values", 0), x.ndim))
         if mode in _REPEATING and not options and x.size:
             return padded(x, tuple(widths), _REPEATING[mode], 0)
+    if has_gradient(x) and x.dtype.kind == "f" and mode in (*_STATISTICS, "linear_ramp", "reflect", "symmetric"):
+        return with_slope(
+            through("pad", None, (x.detach(), pad_width, mode), options), _extended(x, widths, mode, options)
+        )
     return through("pad", None, (x, pad_width, mode), options)
+
+
+_STATISTICS = {"maximum": "max", "minimum": "min", "mean": "mean", "median": "median"}
+
+
+def _extended(x: Tensor, widths: Sequence[tuple[int, int]], mode: str, options: dict[str, Any]) -> Tensor:
+    """Return an array padded as NumPy does, axis by axis, by numbers that are computed from the elements."""
+    lengths, ends = (
+        _pairs(options.get(name, none), x.ndim) for name, none in (("stat_length", None), ("end_values", 0))
+    )
+    for axis, pair in enumerate(widths):
+        x = xt.moveaxis(x, axis, 0)
+        if mode in ("reflect", "symmetric"):
+            x = _reflected_oddly(x, pair, mode)
+        else:
+            values = lengths if mode in _STATISTICS else ends
+            before = _beyond(x, pair[0], mode, values[axis][0])
+            after = xt.flip(_beyond(xt.flip(x, axis=0), pair[1], mode, values[axis][1]), axis=0)
+            x = xt.concat([before, x, after])
+        x = xt.moveaxis(x, 0, axis)
+    return x
+
+
+def _beyond(x: Tensor, width: int, mode: str, value: Any) -> Tensor:
+    """Return what stands before an array along its first axis. value: the end of a ramp, or how many elements count."""
+    if mode == "linear_ramp":
+        part = xt.reshape(xt.arange(width, dtype=x.dtype) / max(width, 1), (-1, *(1,) * (x.ndim - 1)))
+        return value + part * (x[:1] - value)
+    found = getattr(xt.numpy, _STATISTICS[mode])(x[:value], axis=0, keepdims=True)
+    return xt.broadcast_to(found, (width, *x.shape[1:]))
+
+
+def _reflected_oddly(x: Tensor, pair: tuple[int, int], mode: str) -> Tensor:
+    """Return an array continued along its first axis by reflections at points, its first and last elements."""
+    count = x.shape[0]
+    turns, places = numpy.divmod(numpy.arange(-pair[0], count + pair[1]), max(count - (mode == "reflect"), 1))
+    odd = turns % 2
+    chosen = xt.take(x, constant(numpy.where(odd, count - 1 - places, places)), axis=0)
+    turns, odd = (xt.reshape(constant(one.astype(x.dtype)), (-1, *(1,) * (x.ndim - 1))) for one in (turns, odd))
+    return chosen * (1 - 2 * odd) + turns * (x[-1:] - x[:1]) + odd * (x[:1] + x[-1:])
 
 
 def _pairs(given: Any, count: int) -> list[tuple[Any, Any]]:

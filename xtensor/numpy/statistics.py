@@ -90,6 +90,8 @@ def _quantiles(name: str, whole: int) -> Any:
     ) -> Tensor:
         x = as_array(a, name)
         if _is_unusual(x, method, weights):
+            if x.dtype.kind == "f" and has_gradient(x) and not (isinstance(q, Tensor) and q.requires_grad):
+                return give(name, _with_slope(name, x, q, axis, method, keepdims, weights), out)
             return through(name, None, (x, q), _given(axis, out, method, keepdims, weights))
         return _quantile(x, _parts(x, q, whole), axis, out, keepdims)
 
@@ -107,6 +109,23 @@ def _is_unusual(x: Tensor, method: str, weights: Any) -> bool:
 
 def _given(axis: Any, out: Any, method: str, keepdims: bool, weights: Any) -> dict[str, Any]:
     return {"axis": axis, "out": out, "method": method, "keepdims": keepdims, "weights": weights}
+
+
+def _with_slope(name: str, x: Tensor, q: Any, axis: Any, method: str, keepdims: bool, weights: Any) -> Tensor:
+    """Return a quantile as the library computes it, with its gradient."""
+    value: Tensor = through(name, None, (x.detach(), q), _given(axis, None, method, keepdims, weights))
+    rows, kept = _in_rows(x, axis, name)
+    part = numpy.asarray(q)
+    if weights is not None:  # it is one of the elements
+        found = rows == xt.reshape(value, (*part.shape, *rows.shape[:-1], 1))
+        same = xt.sum(xt.where(found, rows, 0), axis=-1) / xt.sum(found, axis=-1)
+        return with_slope(value, xt.reshape(same, value.shape))
+    # the same quantile of the places of sorted elements says where between two of these it lies
+    place = getattr(numpy, name)(numpy.arange(float(rows.shape[-1])), part.reshape(-1), method=method)
+    below, ordered = numpy.floor(place), xt.sort(rows)
+    low, high = (xt.take(ordered, created(one.astype(int), x.device), axis=-1) for one in (below, numpy.ceil(place)))
+    same = low + created(place - below, x.device) * (high - low)
+    return with_slope(value, _arranged(name, same, part.shape, kept, keepdims, None))
 
 
 class _Parts(NamedTuple):

@@ -380,6 +380,11 @@ def _logaddexp2(a: Tensor, b: Tensor) -> Tensor:
     return on((a, b), "logaddexp2", lambda xp, a, b: xp.logaddexp2(a, b))
 
 
+@differentiable(x1=lambda g, x2: xt.numpy.ldexp(g, x2), elementwise=True)
+def _ldexp(x1: Tensor, x2: Tensor) -> Tensor:
+    return on((x1, x2), "ldexp", lambda xp, a, b: xp.ldexp(a, b))
+
+
 def _ready(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     """Return a function of tensors as one of operands."""
     return lambda *operands: function(*beside(name, *operands))
@@ -397,6 +402,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "fmin": _fmin,
     "fmod": _ready(_fmod, "fmod"),
     "heaviside": _heaviside,
+    "ldexp": lambda x1, x2: _ldexp(as_array(x1, "ldexp"), as_array(x2, "ldexp")),
     "logaddexp2": _ready(_logaddexp2, "logaddexp2"),
     "matvec": _matvec,
     "modf": _modf,

@@ -86,6 +86,9 @@ np.linspace(-5, 3, 6, retstep=True, dtype=int) | np.linspace(0, f.max(), 3) | np
 np.linspace(0, 1, 0, retstep=True) | np.linspace(0, 1, 1, retstep=True) | np.linspace(d, f, -1)
 np.linspace(0, np.inf * d[0], 3) | np.logspace(0, 3, 4, base=[2, 3], axis=-1) | np.logspace([0, 1], 3, 4, base=[2, 3])
 np.eye(3, 4, order='F').strides | np.eye(3, 4, 1, int, 'F') | np.asfortranarray(d[::2]).strides
+np.tril(d) | np.triu(i, 1) | np.tril(J[:300], -3) | np.triu(q) | np.tril(d[:0]) | np.compress(m > 0, m) | np.tril(f, 1)
+np.compress(1, X) | np.compress([True, False], X, 0) | np.compress(X > 0, X, 1)
+np.concatenate([d, f], out=3) | np.stack([d, f], 0, 5)
 np.asarray(d[::2], order='F').strides | np.require(d[::2], requirements='F').flags.f_contiguous
 np.array([1, 2], copy=False) | np.array([1], ndmin=65) | np.array([1], ndmin=64).shape
 np.size(a, (1, -1)) | np.size(a, (0, 1)) | np.size(a, 2) | np.astype(i, None) | np.astype(J, None)

@@ -297,11 +297,16 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 
 
 def tril(m: Any, k: int = 0) -> Tensor:
-    return xt.tril(as_array(m, "tril"), k=k)
+    return xt.tril(_in_rows(as_array(m, "tril")), k=k)
 
 
 def triu(m: Any, k: int = 0) -> Tensor:
-    return xt.triu(as_array(m, "triu"), k=k)
+    return xt.triu(_in_rows(as_array(m, "triu")), k=k)
+
+
+def _in_rows(m: Tensor) -> Tensor:
+    """Return an array of at least 2 axes: a vector as a square matrix of rows that are all equal, as NumPy takes it."""
+    return xt.broadcast_to(m, m.shape * 2) if m.ndim == 1 else m
 
 
 def diag(v: Any, k: int = 0) -> Tensor:

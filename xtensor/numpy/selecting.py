@@ -88,7 +88,10 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Tensor:
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Tensor:
     x, axis = flattened(a, axis, "compress")
-    return give("compress", xt.take(x, nonzero(as_condition(condition))[0], axis=axis), out)
+    condition = as_condition(condition)
+    if condition.ndim != 1:
+        raise ValueError(expected("compress", "condition", "have 1 axis", f"shape {condition.shape}"))
+    return give("compress", xt.take(x, nonzero(condition)[0], axis=axis), out)
 
 
 def extract(condition: Any, arr: Any) -> Tensor:

@@ -314,7 +314,7 @@ def _joined(
     """Return joined arrays, each of which is cast to the dtype, or that of `out`, first."""
     if dtype is not None and out is not None:
         raise TypeError(expected(function, "out and dtype", "not both be given", f"dtype {dtype}"))
-    wanted = dtype if out is None else out.dtype
+    wanted = dtype if out is None else getattr(out, "dtype", None)
     if wanted is not None:
         wanted = canonical(wanted, function)
         for x in arrays:

@@ -485,3 +485,13 @@ def test_rows_of_an_embedding_are_checked() -> None:
     for wrong in (-1, 6):
         with pytest.raises(IndexError, match=f"got {wrong}"):
             fused(xt.asarray([[0, 5], [2, wrong]]), xt.asarray(weight))
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize("ignored", [2**63, -(2**63) - 1, 2**62, -(2**63)])
+def test_an_ignored_class_of_any_size(ignored: int) -> None:
+    x, t = xt.asarray(RNG.standard_normal((4, 3))), xt.asarray([0, 2, 1, 0])
+    fused = xt.fuse(lambda x, t: nn.cross_entropy(x, t, ignore_index=ignored), strict=True)
+    for _ in range(3):
+        np.testing.assert_allclose(float(fused(x, t)), float(nn.cross_entropy(x, t)), rtol=1e-12)
+    assert "is prepared with the next call" not in fused.explained()

@@ -143,3 +143,16 @@ def test_fmod(dtype: str) -> None:
             found = np.asarray(xnp.fmod(xnp.array(a), xnp.array(b)))
         np.testing.assert_array_equal(found, expected, strict=True)
         assert (np.isnan(expected) | (np.signbit(found) == np.signbit(expected))).all() if dtype[0] == "f" else True
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_quotients_of_values_are_those_of_arrays(dtype: str) -> None:
+    """Also beside Python's numbers that are infinite in the dtype."""
+    numbers = [0.0, -0.0, 1.0, -1.0, 5.5, 1e308, -1e308, np.inf, -np.inf, np.nan]
+    for one in numbers:
+        with np.errstate(all="ignore"):
+            x = xt.asarray([one], dtype=getattr(xt, dtype))
+        for other in numbers:
+            for own, whole in ((x[0] // other, x // other), (other // x[0], other // x)):
+                np.testing.assert_array_equal(np.asarray(own), np.asarray(whole)[0])
+                assert np.signbit(np.asarray(own)) == np.signbit(np.asarray(whole)[0]) or np.isnan(np.asarray(own))

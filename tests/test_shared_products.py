@@ -5,6 +5,7 @@ threads take part, and a BLAS that has its threads again afterwards.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
+from xtensor.codegen.cpu import holding
 from xtensor.codegen.cpu.compile import host
 from xtensor.devices import blas
 from xtensor.run import native, products
@@ -123,6 +125,57 @@ def test_bits_do_not_depend_on_who_takes_part(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_array_equal(*found)
 
 
+def test_matrices_that_lie_at_one_place_are_copied_once() -> None:
+    rng = np.random.default_rng(6)
+    wide, b = rng.standard_normal((80, 60)), rng.standard_normal((5, 30, 70))
+    a = np.broadcast_to(wide[::2, ::2], (5, 40, 30))
+    found, segments = captured(lambda x, y: xt.matmul(x, y) + 1, a, b)
+    np.testing.assert_allclose(found, a @ b + 1, rtol=1e-12)
+    (way,) = [one.way for one in segments[0].makes if isinstance(one.way, products.ByBlas)]
+    scratch = native.Scratch()
+    way.launches(native.Making(4, False, False, scratch))
+    assert scratch.nbytes <= 40 * 30 * 8 + 64
+
+
+def test_whole_products_that_weigh_more_are_left_to_the_blas_with_the_others() -> None:
+    """A matrix times itself transposed is no product that is cut: the BLAS's threads share it, if it is larger."""
+    rng = np.random.default_rng(7)
+    for large, held in ((150, False), (10, True)):
+        x, a, b = rng.standard_normal((large, large)), rng.standard_normal((40, 50)), rng.standard_normal((50, 40))
+        found, segments = captured(lambda x, a, b: (x @ x.T + 1, a @ b)[0], x, a, b)
+        np.testing.assert_allclose(found, x @ x.T + 1, rtol=1e-12)
+        both, (segment, *_) = captured(lambda x, a, b: xt.sum(x @ x.T) + xt.sum(a @ b), x, a, b)
+        np.testing.assert_allclose(both, np.sum(x @ x.T) + np.sum(a @ b), rtol=1e-10)
+        assert any(one._alone.held for one in (segment, *_)) == held
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt inside a finalizer
+def test_an_interrupt_leaves_the_blas_its_threads() -> None:
+    before, words = blas.thread_count(), holding.one_thread.words
+    rng = np.random.default_rng(8)
+    a, b = (xt.asarray(rng.standard_normal((150, 150))) for _ in range(2))
+    fused = xt.fuse(lambda x, y: xt.matmul(x, y) + 1, strict=True)
+
+    def interrupted(*_: Any) -> None:
+        raise InterruptedError
+
+    earlier = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        for n in range(400):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + 1e-6 * n)
+                for _ in range(3):
+                    fused(a, b)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except InterruptedError:
+                pass
+            assert blas.thread_count() == before and not words[holding.ASKING] and not words[holding.BUSY]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+
+
 def test_reproducible_results_are_whole_products() -> None:
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((120, 700)), rng.standard_normal((700, 90))
@@ -148,14 +201,14 @@ def test_blocks_of_several_threads_hold_the_blas_together() -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with blas.one_thread:
+        with holding.one_thread:
             inside.set()
             leave.wait(20)
 
     other = threading.Thread(target=hold)
     other.start()
     assert inside.wait(20)
-    with blas.one_thread:
+    with holding.one_thread:
         assert blas.thread_count() == 1
     assert blas.thread_count() == 1
     leave.set()
@@ -168,7 +221,7 @@ def test_a_child_has_the_threads_that_another_thread_held() -> None:
     before, leave, inside = blas.thread_count(), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with blas.one_thread:
+        with holding.one_thread:
             inside.set()
             leave.wait(20)
 
@@ -178,15 +231,19 @@ def test_a_child_has_the_threads_that_another_thread_held() -> None:
     child = os.fork()
     if not child:
         a = np.ones((300, 300))
-        good = blas.thread_count() == before and not blas.one_thread.asking and float((a @ a)[0, 0]) == 300
+        good = (
+            blas.thread_count() == before
+            and not holding.one_thread.words[holding.ASKING]
+            and float((a @ a)[0, 0]) == 300
+        )
         os._exit(0 if good else 1)
     leave.set()
     other.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    with blas.one_thread:  # and a fork inside a block
+    with holding.one_thread:  # and a fork inside a block
         child = os.fork()
         if not child:
-            blas.one_thread.__exit__()
-            os._exit(0 if blas.thread_count() == before and not blas.one_thread.asking else 1)
+            holding.one_thread.__exit__()
+            os._exit(0 if blas.thread_count() == before and not holding.one_thread.words[holding.ASKING] else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert blas.thread_count() == before

@@ -12,13 +12,14 @@ import numpy as np
 from ..autograd.rules import xt
 from ..autograd.tape import active, is_recording
 from ..base.dtypes import DType
+from ..devices.cpu import CPU
 from ..graph.number import is_traced
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS, DeviceLike
 
-# The elements up to which a sequence is short.
-SHORT = 16
+# The elements up to which a sequence is short, and the largest integer of a short one.
+SHORT, LARGEST = 16, 2**63 - 1
 
 
 def stacked(obj: Any, told: bool = True, device: DeviceLike = None) -> Tensor | None:
@@ -42,8 +43,8 @@ def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
 
 
 def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
-    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for others,
-    and for numbers that do not fit.
+    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for anything
+    else, and for numbers that do not fit.
     """
     if not 0 < len(items) <= SHORT:
         return None
@@ -52,14 +53,13 @@ def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
         native = item.thin() if type(item) is Tensor else None
         if native is not None and not native.ndim:
             found.append(native[()])
-        elif type(item) in SCALARS:
+        elif type(item) in SCALARS and (type(item) is not int or -LARGEST <= item <= LARGEST):
             found.append(item)
         else:
             return None
-    try:
-        return np.array(found, dtype)
-    except (TypeError, ValueError, OverflowError):
+    if dtype.kind == "f" and any(isinstance(one, (complex, np.complexfloating)) for one in found):
         return None
+    return cast(Native, CPU.call(np.array, found, dtype))
 
 
 def _holds_tensor(obj: Any, constants: bool, told: bool) -> bool:

@@ -1,21 +1,18 @@
-"""NumPy's own BLAS and LAPACK: the addresses of their functions, for machine code, and their limit to one thread.
+"""NumPy's own BLAS and LAPACK: the addresses of their functions, for machine code, and the number of their threads.
 
-They are limited while tiles of a contraction run on our threads. Two tiles on two threads, each with a product on one
-thread, take about three quarters of the time of one product after the other on two threads; and a product that is never
-split has the same bits for any number of threads.
+They are limited to one thread while our threads share products or tiles (codegen/cpu/holding.py). Two tiles on two
+threads, each with a product on one thread, take about three quarters of the time of one product after the other on two
+threads.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from ..base.locks import fork_safe_lock
 
 # The spellings of functions in the wheels of NumPy and elsewhere; `{}` begins with openblas or cblas.
 _SPELLINGS = ("scipy_{}64_", "scipy_{}", "{}64_", "{}")
@@ -56,8 +53,8 @@ def has_function(*names: str) -> bool:
 
 def thread_count() -> int | None:
     """Return the number of threads of OpenBLAS, None where NumPy has another BLAS."""
-    controls = _controls()
-    return None if controls is None else int(controls.get())
+    found = controls()
+    return None if found is None else int(found.get())
 
 
 def core_name() -> str | None:
@@ -100,7 +97,7 @@ def libm_address(name: str) -> int:
 
 
 @cache
-def _controls() -> _Controls | None:
+def controls() -> _Controls | None:
     """Return the thread controls of OpenBLAS, None where they are not known."""
     found = _found("openblas_get_num_threads", "openblas_set_num_threads")
     return _Controls(*found) if found else None
@@ -108,44 +105,4 @@ def _controls() -> _Controls | None:
 
 def can_be_held() -> bool:
     """Return whether NumPy's products can be limited to one thread."""
-    return _controls() is not None
-
-
-class OneThread:
-    """Limits products to one thread in a `with` block; for the whole process, as the library allows no less.
-
-    asking: the number of blocks that limit it now; before: the number of threads before the first of them.
-    """
-
-    def __init__(self) -> None:
-        self.asking, self.before = 0, 1
-        self._counting = fork_safe_lock()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._start_over)
-
-    def __enter__(self) -> None:
-        controls = _controls()
-        if controls is not None:
-            with self._counting:
-                if not self.asking:
-                    self.before = controls.get()
-                    controls.set(1)
-                self.asking += 1
-
-    def __exit__(self, *_: object) -> None:
-        controls = _controls()
-        if controls is not None:
-            with self._counting:
-                self.asking -= self.asking > 0  # a fork inside the block has ended it in the child
-                if not self.asking:
-                    controls.set(self.before)
-
-    def _start_over(self) -> None:
-        """End all blocks in a child, which lacks the threads that are inside them."""
-        controls = _controls()
-        if controls is not None and self.asking:
-            self.asking = 0
-            controls.set(self.before)
-
-
-one_thread = OneThread()
+    return controls() is not None

@@ -28,8 +28,9 @@ from ..base.errors import expected
 from ..base.layout import Shape, overlap
 from ..base.profiling import noting, observers
 from ..calls.library import captured_call, native_of
+from ..codegen.cpu.holding import one_thread
 from ..devices import library_of
-from ..devices.blas import can_be_held, one_thread
+from ..devices.blas import can_be_held
 from ..devices.cpu import CPU
 from ..graph.node import Node, View
 from ..plan.costs import CONTRACTION_COMPILED

@@ -180,9 +180,9 @@ def can_be_checked(step: Called) -> bool:
     """Return whether machine code can check classes as a step does."""
     if step.bounds is None or host() is None:
         return False
-    meta = step.takes[0].meta
-    small = 0 < prod(meta.shape) <= costs.CHECKED and step.bounds[0] > 0
-    return small and bool(_kind(meta)) and len(_axes(meta)) == 2
+    meta, (count, ignored) = step.takes[0].meta, step.bounds
+    fits = 0 < prod(meta.shape) <= costs.CHECKED and count > 0 and -(1 << 63) <= (ignored or 0) < 1 << 63
+    return fits and bool(_kind(meta)) and len(_axes(meta)) == 2
 
 
 def _axes(meta: Meta) -> list[Axis]:

@@ -10,7 +10,6 @@ import ctypes
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from itertools import count, product
 from math import inf
 from time import perf_counter
@@ -23,8 +22,8 @@ from ..base.threads import WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
 from ..codegen.cpu.compile import CHEAP, HOT_CALLS, Code, CompileError, improve
 from ..codegen.cpu.driver import HEAD, SHARE_WORDS, TABLE_WORDS, driver
+from ..codegen.cpu.holding import one_thread
 from ..codegen.cpu.moves import CROSSWISE, STRIDED
-from ..devices.blas import one_thread
 from ..plan.costs import DISPATCH_SAVES
 from ..plan.layouts import Task
 from ..storage.pool import ALIGNMENT, POOL
@@ -96,7 +95,8 @@ class Launch(NamedTuple):
 
     counts: the calls of each thread. size: the words of a call. words: of all calls, one after the other, 0 where one
     is filled in. fillings: the index of such a word, the number of the value it comes from, and what is added. held:
-    whether the BLAS, which it calls, is to be held to one thread.
+    whether it calls the BLAS for parts of products, and that is to be held to one thread; whole: for whole ones, which
+    its own threads may share.
     """
 
     code: Code
@@ -105,6 +105,7 @@ class Launch(NamedTuple):
     words: list[int]
     fillings: list[tuple[int, int, int]]
     held: bool = False
+    whole: bool = False
 
 
 def launch_of(
@@ -303,7 +304,8 @@ class Laid:
         self._memory = [np.array(one, np.int64) for one in (words, fillings, begins)]  # kept for the driver
         template, places, order = [one.__array_interface__["data"][0] for one in self._memory]
         behind = 8 * (boxes + threads - 1)
-        self._head = (template, len(words), places, len(fillings), order, len(begins), behind)
+        limit = one_thread.address if self.held else 0
+        self._head = (template, len(words), places, len(fillings), order, len(begins), behind, limit)
         self._pack = struct.Struct(f"={len(HEAD)}q{''.join(formats)}{1 + threads}q{8 * len(words)}x").pack
         self.size, self.count = len(words), len(begins)
         self._call = driver().call
@@ -315,9 +317,7 @@ class Laid:
         if self._uses is not None:
             words = [words[told] for told in self._uses]
         # The driver uses the zeros behind the words as its memory, which no other call shares.
-        packed = self._pack(*self._head, stop, *words, base, rest, *boxes)
-        with one_thread if self.held else nullcontext():
-            self._call(packed)
+        self._call(self._pack(*self._head, stop, *words, base, rest, *boxes))
 
     def _stops(self, words: Sequence[Any]) -> int:
         """Return the address of the word that tells the driver to stop."""
@@ -395,16 +395,22 @@ class Segment:
         self._laid: dict[int, Laid] = {}
         self._least, self._runs = [inf, inf], count()
         self._young: list[Code] = []
-        self._seconds = 0.0
+        self._seconds, self._leaves_whole = 0.0, False
         self.stop: tuple[int, int] | None = None
 
     def add(self, makes: Makes) -> None:
         """Add a kernel."""
         self._makes.append(makes)
-        self._seconds += makes.way.seconds * (makes.way.seconds > PART_PAYS)
 
     def close(self) -> None:
         """Lay out the kernels that were added."""
+        parts = [one for one in self._makes if any([launch.held for launch in one.first])]
+        wholes = [one for one in self._makes if any([launch.whole for launch in one.first])]
+        in_parts, as_wholes = (sum([one.way.seconds for one in some]) for some in (parts, wholes))
+        self._leaves_whole = as_wholes > in_parts  # the BLAS's threads would be missed more than ours
+        theirs = {id(one) for one in (*wholes, *(parts if self._leaves_whole else ()))}
+        ours = [one.way.seconds for one in self._makes if id(one) not in theirs]
+        self._seconds = sum([seconds for seconds in ours if seconds > PART_PAYS])
         self._alone = self._for(1)
         for code, times in self.codes.items():
             if code.level == CHEAP and times >= HOT_CALLS:  # the body of a loop
@@ -497,15 +503,14 @@ class Segment:
         """Return the launches laid out for one thread, with products that the BLAS's own threads share, and the seconds
         of those that our threads could share.
         """
-        others = [one for one in self._makes if not any([launch.held for launch in one.first])]
-        seconds = sum([one.way.seconds for one in others if one.way.seconds > PART_PAYS])
-        return seconds, self._laid_out(1, whole=True)
+        parts = [one.way.seconds for one in self._makes if any([launch.held for launch in one.first])]
+        return self._seconds - sum(parts), self._laid_out(1, whole=True)
 
     def _for(self, threads: int) -> Laid:
         """Return the launches laid out for so many threads."""
         laid = self._laid.get(threads)
         if laid is None:
-            laid = self._laid[threads] = self._laid_out(threads, whole=False)
+            laid = self._laid[threads] = self._laid_out(threads, whole=self._leaves_whole)
         return laid
 
     def _laid_out(self, threads: int, *, whole: bool) -> Laid:

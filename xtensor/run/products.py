@@ -48,13 +48,21 @@ class Matrix(NamedTuple):
     @property
     def is_packed(self) -> bool:
         """Whether the matrices lie in C order, one after the other."""
-        own = self.packed.strides
+        own = contiguous(self.shape, 1).strides
         return all(n == 1 or step == at for n, step, at in zip(self.shape, self.strides, own, strict=True))
 
     @property
+    def once(self) -> Matrix:
+        """The matrices without those that lie where others do."""
+        lead = [n if step else 1 for n, step in zip(self.shape[:-2], self.strides, strict=False)]
+        return Matrix((*lead, *self.shape[-2:]), self.strides)
+
+    @property
     def packed(self) -> Matrix:
-        """A copy of the matrices, in C order."""
-        return Matrix(self.shape, contiguous(self.shape, 1).strides)
+        """A copy of the matrices in C order, of those that lie at one place one copy."""
+        *lead, down, along = contiguous(self.once.shape, 1).strides
+        strides = [own if step else 0 for own, step in zip(lead, self.strides, strict=False)]
+        return Matrix(self.shape, (*strides, down, along))
 
     @property
     def rows(self) -> Matrix:
@@ -140,7 +148,7 @@ class Calls(NamedTuple):
         shares = min(threads, len(told), self.threads)
         ends = [n * len(told) // shares for n in range(shares + 1)]
         counts = tuple([end - begin for begin, end in pairwise(ends)])
-        return Launch(self.code, counts, len(told[0]), words, fillings, held=self.threads > 1)
+        return Launch(self.code, counts, len(told[0]), words, fillings, held=self.threads > 1, whole=self.threads == 1)
 
     def _parts(self) -> list[tuple[Sequence[int], Mapping[str, int]]]:
         """Return, for each call, where its operands and its result begin, and the words that differ from the form's:
@@ -182,8 +190,8 @@ class ByBlas:
         if node.dtype.kind == "c" and any(node.params["turned"]):  # transposed and conjugated
             return None
         plain = stacks_of(kernel, work)
-        exact = node.dtype.kind == "c" or work.limits.reproducible
-        copied = [] if exact else [(n, one) for n, one in enumerate(plain[:2]) if _is_copied(one, plain)]
+        exact, char = work.limits.reproducible, node.dtype.char
+        copied = [] if exact else [(n, one) for n, one in enumerate(plain[:2]) if _is_copied(one, plain, char)]
         a, b, c = stacks = _at_once(kernel, work, [n for n, _ in copied])
         many, terms = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
         thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and terms > costs.THIN_LEAST  # matmul.py may have code for it
@@ -194,7 +202,7 @@ class ByBlas:
         same = _begin(first, work) == _begin(last, work)
         if same and (copied or (first != last and not work.is_certain)):  # later ones may begin at different addresses
             return None
-        made = Calls.of(stacks, node.dtype.char, same=same, whole=work.limits.reproducible)
+        made = Calls.of(stacks, char, same=same, whole=work.limits.reproducible)
         return None if made is None else cls(kernel, work, made, copied)
 
     def launches(self, making: Making) -> list[Launch]:
@@ -203,22 +211,23 @@ class ByBlas:
         moved = np.dtype(char)
         places = [Place(number) for number in self._numbers]
         for which, one in self._copied:
-            to = Place(SCRATCH, making.scratch.take(prod(one.shape) * moved.itemsize))
-            strides = [tuple([step * moved.itemsize for step in lies.strides]) for lies in (one, one.packed)]
+            own = one.once
+            to = Place(SCRATCH, making.scratch.take(prod(own.shape) * moved.itemsize))
+            strides = [tuple([step * moved.itemsize for step in lies.strides]) for lies in (own, own.packed)]
             copying = program((moved,), (), (), (), (0,), ())
-            found.append(map_launch(copying, one.shape, strides, [places[which], to], (), making))
+            found.append(map_launch(copying, own.shape, strides, [places[which], to], (), making))
             places[which] = to
         made = self._calls._replace(threads=1) if making.whole else self._calls
         return [*found, made.launch(places, making.threads)]
 
 
-def _is_copied(one: Matrix, stacks: tuple[Matrix, Matrix, Matrix]) -> bool:
-    """Return whether the BLAS takes a copy of an operand, as NumPy's matmul mostly makes one too, in a product that is
-    large enough for it to be shared.
+def _is_copied(one: Matrix, stacks: tuple[Matrix, Matrix, Matrix], char: str) -> bool:
+    """Return whether the BLAS takes a copy of an operand, as NumPy's matmul mostly makes one too, in a product of real
+    numbers that is large enough for it to be shared.
     """
-    a, _, c = stacks
-    is_large = prod(c.shape) * a.shape[-1] * min(costs.PRODUCT_SECONDS.values()) > SHARE_PAYS
-    return is_large and min(*a.shape[-2:], *c.shape[-2:]) > 1 and not (one.by_rows or one.by_columns)
+    (a, _, c), is_taken = stacks, one.by_rows or one.by_columns
+    is_large = char in calls.TYPES and seconds_of(stacks, char) > SHARE_PAYS
+    return is_large and not is_taken and min(*a.shape[-2:], *c.shape[-2:]) > 1
 
 
 def seconds_of(stacks: tuple[Matrix, Matrix, Matrix], char: str) -> float:
@@ -231,7 +240,7 @@ def seconds_of(stacks: tuple[Matrix, Matrix, Matrix], char: str) -> float:
 def _grid(rows: int, columns: int, number: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the rows and the columns of about so many parts of a matrix, as square as possible."""
     ways = [n for n in range(1, number + 1) if number % n == 0]
-    high = min(ways, key=lambda n: rows / n + columns * n / number)
+    high = min(reversed(ways), key=lambda n: rows / n + columns * n / number)
     return _cut(rows, high), _cut(columns, number // high)
 
 

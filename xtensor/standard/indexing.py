@@ -607,7 +607,7 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     """
     native = x.thin()
     given = value._data if type(value) is Tensor else value
-    if type(given) in (tuple, list) and x.dtype.kind in "fc":
+    if native is not None and type(given) in (tuple, list) and native.dtype.kind in "fc":
         given = row_of(given, x.dtype)
     if type(given) is Node and native is not None and key is not ... and x.owner.readers():
         given = computed_aside(value)

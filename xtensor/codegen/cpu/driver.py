@@ -16,13 +16,14 @@ from __future__ import annotations
 from functools import cache
 
 from .compile import Code, handmade
+from .holding import holding_source
 from .mailbox import CALLS, finish_source, load, pause_source, post_source
 
 # The first words of a run: the template and its number of words; places to fill in and their number, each with the word
 # to change, the word of the run to add, and a number to add; offsets of tables in the template's copy, in bytes, and
-# their number; the offset of the copy from the run's first word, in bytes; the address of the word that says that
-# nothing more is to be launched.
-HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind", "stop")
+# their number; the offset of the copy from the run's first word, in bytes; the words of the BLAS's limit to one thread,
+# which holds for the run, or 0; the address of the word that says that nothing more is to be launched.
+HEAD = ("template", "words", "places", "fillings", "tables", "launches", "behind", "limit", "stop")
 
 # The words of a table before those of its shares, and of a share.
 TABLE_WORDS, SHARE_WORDS = 3, 4
@@ -38,6 +39,7 @@ def _source() -> str:
     return f"""{pause_source()}{CALLS}
 {post_source()}
 {finish_source()}
+{holding_source()}
 {_launch_source()}
 {_run_source()}
 """
@@ -79,7 +81,7 @@ done:
 
 def _run_source() -> str:
     """Return the function that Python calls: it copies the template, fills it in, and launches the kernels."""
-    kinds = {"template": "ptr", "places": "ptr", "tables": "ptr", "stop": "ptr"}
+    kinds = dict.fromkeys(("template", "places", "tables", "limit", "stop"), "ptr")
     loads = "".join([load(name, "%run", place, kinds.get(name, "i64")) for place, name in enumerate(HEAD)])
     return f"""define void @kernel(ptr %run) {{
 entry:
@@ -95,10 +97,16 @@ copy:
   %uncopied = icmp ult i64 %c.next, %words
   br i1 %uncopied, label %copy, label %copied
 copied:
+  %is.free = icmp eq ptr %limit, null
+  br i1 %is.free, label %filling, label %limited
+limited:
+  call void @hold(ptr %limit)
+  br label %filling
+filling:
   %any = icmp ne i64 %fillings, 0
   br i1 %any, label %fill, label %launch
 fill:
-  %p = phi i64 [0, %copied], [%p.next, %fill]
+  %p = phi i64 [0, %filling], [%p.next, %fill]
   %p.at = mul i64 %p, 3
   %place = getelementptr i64, ptr %places, i64 %p.at
 {load("to", "%place", 0)}{load("from", "%place", 1)}{load("more", "%place", 2)}\
@@ -110,7 +118,7 @@ fill:
   %unfilled = icmp ult i64 %p.next, %fillings
   br i1 %unfilled, label %fill, label %launch
 launch:
-  %l = phi i64 [0, %copied], [0, %fill], [%l.next, %next]
+  %l = phi i64 [0, %filling], [0, %fill], [%l.next, %next]
 {load("begin", "%tables", "%l")}\
   %table = getelementptr i8, ptr %work, i64 %begin
   call void @launch(ptr %table)
@@ -122,6 +130,11 @@ next:
   %unlaunched = icmp ult i64 %l.next, %launches
   br i1 %unlaunched, label %launch, label %done
 done:
+  br i1 %is.free, label %end, label %unlimited
+unlimited:
+  call void @release(ptr %limit)
+  br label %end
+end:
   ret void
 }}
 """

@@ -117,8 +117,9 @@ class NoThreads(Shot):
             patch.setattr(threads, "start_new_thread", self.over(threads.start_new_thread))
             patch.setattr(threading.Thread, "start", self.over(threading.Thread.start))
             patch.setattr(threads, "_team", threads._Team())
+            patch.setattr(threads, "SHARE_PAYS", 0.0)
+            patch.setattr(native, "PART_PAYS", 1e-12)
             for module in (threads, native):
-                patch.setattr(module, "SHARE_PAYS", 0.0)
                 patch.setattr(module, "WAKE_PAYS", 0.0)
             yield
 

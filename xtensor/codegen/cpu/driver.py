@@ -81,7 +81,7 @@ done:
 
 def _run_source() -> str:
     """Return the function that Python calls: it copies the template, fills it in, and launches the kernels."""
-    kinds = dict.fromkeys(("template", "places", "tables", "limit", "stop"), "ptr")
+    kinds: dict[str, str] = dict.fromkeys(("template", "places", "tables", "limit", "stop"), "ptr")
     loads = "".join([load(name, "%run", place, kinds.get(name, "i64")) for place, name in enumerate(HEAD)])
     return f"""define void @kernel(ptr %run) {{
 entry:

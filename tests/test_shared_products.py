@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
 from typing import Any
 
@@ -196,8 +197,9 @@ def test_parts_cover_a_matrix_once(rows: int, columns: int, number: int) -> None
     assert len(down) * len(across) <= number
 
 
-def test_blocks_of_several_threads_hold_the_blas_together() -> None:
-    before = blas.thread_count()
+@contextmanager
+def held_elsewhere() -> Iterator[None]:
+    """Another thread holds the BLAS to one thread."""
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -207,43 +209,41 @@ def test_blocks_of_several_threads_hold_the_blas_together() -> None:
 
     other = threading.Thread(target=hold)
     other.start()
-    assert inside.wait(20)
-    with holding.one_thread:
+    try:
+        assert inside.wait(20)
+        yield
+    finally:
+        leave.set()
+        other.join()
+
+
+def is_free(before: int | None) -> bool:
+    """Return whether the BLAS has its threads, and nobody holds it."""
+    return blas.thread_count() == before and not holding.one_thread.words[holding.ASKING]
+
+
+def test_blocks_of_several_threads_hold_the_blas_together() -> None:
+    before = blas.thread_count()
+    with held_elsewhere():
+        with holding.one_thread:
+            assert blas.thread_count() == 1
         assert blas.thread_count() == 1
-    assert blas.thread_count() == 1
-    leave.set()
-    other.join()
-    assert blas.thread_count() == before
+    assert is_free(before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_has_the_threads_that_another_thread_held() -> None:
-    before, leave, inside = blas.thread_count(), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with holding.one_thread:
-            inside.set()
-            leave.wait(20)
-
-    other = threading.Thread(target=hold)
-    other.start()
-    assert inside.wait(20)
-    child = os.fork()
-    if not child:
-        a = np.ones((300, 300))
-        good = (
-            blas.thread_count() == before
-            and not holding.one_thread.words[holding.ASKING]
-            and float((a @ a)[0, 0]) == 300
-        )
-        os._exit(0 if good else 1)
-    leave.set()
-    other.join()
+    before = blas.thread_count()
+    with held_elsewhere():
+        child = os.fork()
+        if not child:
+            a = np.ones((300, 300))
+            os._exit(0 if is_free(before) and float((a @ a)[0, 0]) == 300 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with holding.one_thread:  # and a fork inside a block
         child = os.fork()
         if not child:
             holding.one_thread.__exit__()
-            os._exit(0 if blas.thread_count() == before and not holding.one_thread.words[holding.ASKING] else 1)
+            os._exit(0 if is_free(before) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert blas.thread_count() == before
+    assert is_free(before)

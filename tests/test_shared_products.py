@@ -32,6 +32,7 @@ pytestmark = [needs_code, needs_blas]
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Four threads, which share products however small."""
     monkeypatch.setattr(products, "SHARE_PAYS", 0.0)
+    monkeypatch.setattr("xtensor.base.threads.SHARE_PAYS", 0.0)
     monkeypatch.setattr(native, "PART_PAYS", 1e-12)
     monkeypatch.setattr(products.costs, "PRODUCT_SHARED", 1e-12)
     with xt.options(engine="llvm", threads=4):
@@ -39,11 +40,13 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(params=["shared", "alone"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Whether four threads run the parts, or one."""
     alone = request.param == "alone"
-    monkeypatch.setattr(native.Segment, "_shares", lambda self: (not alone, None))
-    return str(request.param)
+    ran: list[int] = []
+    monkeypatch.setattr(native.Segment, "_shares", lambda self: ran.append(1) or (not alone, None))
+    yield str(request.param)
+    assert ran
 
 
 def matrices(rng: Any, shape: tuple[int, ...], dtype: str) -> Iterator[tuple[str, Array]]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..base import threads as sharing
 from ..base.errors import UntouchedError
 from ..base.threads import WAKE_PAYS, share, worth
 from ..base.threads import count as threads_here
@@ -410,7 +411,8 @@ class Segment:
         self._leaves_whole = as_wholes > in_parts  # the BLAS's threads would be missed more than ours
         theirs = {id(one) for one in (*wholes, *(parts if self._leaves_whole else ()))}
         ours = [one.way.seconds for one in self._makes if id(one) not in theirs]
-        self._seconds = sum([seconds for seconds in ours if seconds > PART_PAYS])
+        seconds = sum([seconds for seconds in ours if seconds > PART_PAYS])
+        self._seconds = seconds if seconds > sharing.SHARE_PAYS else 0.0  # else it is never shared
         self._alone = self._for(1)
         for code, times in self.codes.items():
             if code.level == CHEAP and times >= HOT_CALLS:  # the body of a loop

@@ -462,10 +462,9 @@ class Segment:
         it takes longer, has more launches or needs more scratch memory than given here, or if sharing it among threads
         would save more time than entering machine code at once does.
         """
-        alone = self._alone
-        whole, laid = (self._seconds, alone) if not alone.held else self._whole()
-        shared = whole * (1 - 1 / threads_here())
-        long = shared > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
+        laid, ours = self._with_whole_products() if self._alone.held else (self._alone, self._seconds)
+        saved = ours * (1 - 1 / threads_here())
+        long = saved > DISPATCH_SAVES or sum([one.way.seconds for one in self._makes]) > seconds
         if long or self._young or laid.count > launches or laid.nbytes > nbytes:
             return None
         return laid.standing(words)
@@ -501,12 +500,12 @@ class Segment:
         shares = run >= TRIALS // 2
         return shares, int(shares)
 
-    def _whole(self) -> tuple[float, Laid]:
+    def _with_whole_products(self) -> tuple[Laid, float]:
         """Return the launches laid out for one thread, with products that the BLAS's own threads share, and the seconds
-        of those that our threads could share.
+        of the others, which our threads could share.
         """
         parts = [one.way.seconds for one in self._makes if any([launch.held for launch in one.first])]
-        return self._seconds - sum(parts), self._laid_out(1, whole=True)
+        return self._laid_out(1, whole=True), self._seconds - sum(parts)
 
     def _for(self, threads: int) -> Laid:
         """Return the launches laid out for so many threads."""

@@ -92,7 +92,7 @@ class Along(Gather):
     __slots__ = ("axis",)
 
     def __init__(self, backend: Backend, axis: int) -> None:
-        self._backend, self.fixed, self.axis = backend, [None], axis
+        self._backend, self.axis = backend, axis
 
     def __call__(self, xp: Any, native: Native, *indices: Native) -> Native:
         (places,) = indices

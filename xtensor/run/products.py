@@ -192,7 +192,8 @@ class ByBlas:
         plain = stacks_of(kernel, work)
         exact, char = work.limits.reproducible, node.dtype.char
         copied = [] if exact else [(n, one) for n, one in enumerate(plain[:2]) if _is_copied(one, plain, char)]
-        a, b, c = stacks = _at_once(kernel, work, [n for n, _ in copied])
+        packed = {n for n, _ in copied}
+        a, b, c = stacks = _at_once([one.packed if n in packed else one for n, one in enumerate(plain)], kernel, work)
         many, terms = prod(c.shape[:-2]) > costs.NATIVE_PRODUCTS, prod(a.shape[-2:]) * c.shape[-1]
         thin = 2 <= c.shape[-1] <= costs.THIN_COLUMNS and terms > costs.THIN_LEAST  # matmul.py may have code for it
         most = costs.NATIVE_VECTOR if 1 in c.shape[-2:] else costs.NATIVE_PRODUCT
@@ -278,12 +279,11 @@ def stacks_of(kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
     return a.turned if turned[0] else a, b.turned if turned[1] else b, c
 
 
-def _at_once(kernel: Kernel, work: Work, copied: Sequence[int] = ()) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the operands, those packed that are copied, and the result; a stack times one matrix is a single product
-    of all rows if `product_of` in matmul.py computes it so.
+def _at_once(stacks: Sequence[Matrix], kernel: Kernel, work: Work) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the operands and the result of a product; a stack times one matrix as a single product of all rows, if
+    `product_of` in matmul.py computes it so.
     """
-    stacks = stacks_of(kernel, work)
-    a, b, c = [one.packed if n in copied else one for n, one in enumerate(stacks)]
+    a, b, c = stacks
     given = work.metas[work.trace.arguments[kernel.results[0]][1]].shape  # of b, before a vector became a column
     is_counted = max(prod(a.shape), prod(b.shape)) >= costs.PRODUCT_LEAST
     if len(a.shape) < 3 or len(given) != 2 or not is_counted or not (a.is_packed and c.is_packed):

@@ -137,6 +137,19 @@ def test_updates_in_place_are_kernels() -> None:
     assert work(found)[0].nbytes == 3 * x.nbytes
 
 
+def test_an_update_is_a_kernel_whatever_was_kept_before() -> None:
+    """An expression like it whose inner value somebody held is remembered with that value; the update needs it not."""
+    small, x, y = array(5), array(N), array(N)
+    with xt.options(engine="interpret"):
+        for _ in range(3):
+            with xt.options(lazy="always"):
+                held = xt.expm1(small)
+                (small + held).evaluate()
+        with xt.profile() as found:
+            x += xt.expm1(y)
+    assert named(found) == [("expm1, add",)]
+
+
 # ---- library calls
 
 

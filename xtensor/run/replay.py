@@ -266,8 +266,11 @@ _met: dict[Any, int] = {}
 
 
 def is_new(node: Node) -> bool:
-    """Return whether an expression was planned so rarely that it may still come to be remembered."""
-    return node.signature not in _known and _met.get(node.signature, 0) < LEARNT
+    """Return whether an expression was planned so rarely that it may still come to be remembered, or be remembered by a
+    plan that keeps nothing but its end.
+    """
+    known = _known.get(node.signature)
+    return (known is None or bool(known.held)) and _met.get(node.signature, 0) < LEARNT
 
 
 def _remember(ends: Sequence[Node], trace: Trace, plan: Plan) -> None:

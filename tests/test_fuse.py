@@ -551,7 +551,6 @@ def remembered() -> np.ndarray:
 
 REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "float": (lambda x: x * float(x[3]), LOOKED),
-    "bool": (lambda x: x + 1.0 if bool(x[0] > 0) else x - 1.0, LOOKED),
     "item": (lambda x: x * x[1].item(), LOOKED),
     "int": (lambda x: x[int(x[2]) % 7 :] * 2.0, LOOKED),
     "a sum": (lambda x: x / float(xt.sum(x)), LOOKED),
@@ -559,7 +558,6 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a global's value": (lambda x: x + float(GLOBAL[5]), LOOKED),
     "tolist": (lambda x: x + len(x.tolist()), LOOKED),
     "repr": (lambda x: x + len(repr(x)), LOOKED),
-    "in": (lambda x: x + (3.0 in x), LOOKED),
     "nonzero": (lambda x: xt.nonzero(x)[0] + 1, LOOKED),
     "mask": (lambda x: x[x > 0] + 1.0, LOOKED),
     "caught": (catches, LOOKED),

@@ -153,6 +153,24 @@ def with_factors(lines: list[str], maker: Maker, seed: int) -> list[str]:
     return found
 
 
+def with_branches(lines: list[str], maker: Maker, seed: int) -> list[str]:
+    """Return statements that do one thing or another, depending on elements of variables."""
+    rng, found = random.Random(seed), []
+    bound = {line.partition(" ")[0] for line in lines}
+    every = {name: x for name, x in maker.variables().items() if name in bound and x.ndim and x.dtype.kind in "if"}
+    hosts = {line.partition(" ")[0] for line in maker.lines if "xp.host(" in line}
+    names = [name for name in every if name not in hosts]
+    new = max([int(name[1:]) for name in maker.variables()], default=0) + 300  # those of other statements are below
+    for name in rng.sample(names, min(3, len(names))):
+        other, new = rng.choice(names), new + 1
+        choices = ["xp.any({0} > {2})", "xp.all({0} < {2})", "xp.sum({0} > 0) > xp.sum({1} > 0)", "xp.sum({1}) > {2}"]
+        choice = rng.choice(["{}", "not {}"]).format(rng.choice(choices).format(name, other, rng.choice("123")))
+        found.append(f"v{new} = {name} + 1 if {choice} else {name} * 2")
+        if every[name].flags.writeable:
+            found.append(f"if {choice}: {name} {rng.choice('+-*')}= 2")
+    return found
+
+
 def undecided(makers: list[str], body: list[str]) -> set[str]:
     """Return the lines by which elements become integers in a way that is left open, in any call."""
     found: set[str] = set()
@@ -353,6 +371,8 @@ def made(seed: int) -> Maker:
         body = body + with_numbers(makers + body, maker, seed)
     if seed % 5 == 0:
         body = body + with_factors(makers + body, maker, seed)
+    if seed % 7 < 2:
+        body = body + with_branches(makers + body, maker, seed)
     open_ones = undecided(makers, body)
     maker.lines = makers + (without(makers, body, open_ones) if open_ones else body)
     return maker

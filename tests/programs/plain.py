@@ -66,12 +66,12 @@ def all_large() -> Iterator[None]:
 @contextmanager
 def small_up_to(cheap: int, costly: int) -> Iterator[None]:
     """Let methods in Python call the library at once for so many bytes, of cheap functions and of others."""
-    before = costs.cheap_below[0], costs.costly_below[0]
-    costs.cheap_below[0], costs.costly_below[0] = cheap, costly
+    before = costs.cheap_below[0], costs.narrow_below[0], costs.costly_below[0]
+    costs.cheap_below[0], costs.narrow_below[0], costs.costly_below[0] = cheap, cheap, costly
     try:
         yield
     finally:
-        costs.cheap_below[0], costs.costly_below[0] = before
+        costs.cheap_below[0], costs.narrow_below[0], costs.costly_below[0] = before
 
 
 @lru_cache(1)

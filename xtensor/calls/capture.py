@@ -7,8 +7,8 @@ order (run/capture.py). Later calls whose arguments have the same layouts and ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial, update_wrapper
 from time import perf_counter
 from types import MethodType
@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from ..autograd.tape import now
 from ..base.errors import expected
-from ..base.garbage import uncollected
 from ..base.locks import fork_safe_lock
 from ..base.naming import pickled_name
-from ..base.options import Closing, Settings, in_force, settings
+from ..base.options import Settings, settings
 from ..graph.node import Part
 from ..graph.number import KINDS, MOST_VALUES, Number, value_of
-from ..plan.costs import CAPTURED_STEPS, CAPTURING, COMPARED, EXCHANGED_AFTER, FIRST_STEPS
+from ..plan.costs import CAPTURING, COMPARED, EXCHANGED_AFTER, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
@@ -30,12 +29,11 @@ from ..tensor.face import Tensor, evaluate, is_value, small
 from ..tensor.trees import flatten, rebuilt
 from .dispatch import DISPATCHED_AFTER, REMEMBERED, Call, Kinds, made_thin
 from .given import Shared, holds_arrays
-from .known import Known, asks_for_plain_calls
+from .known import OTHERWISE, Known, asks_for_plain_calls
 from .leaves import Spent, spent_of, ways_of
 from .numbers import (
     MOST_MASKS,
     MOST_WAYS,
-    NO_CELLS,
     TELLING,
     Numbers,
     Traced,
@@ -50,6 +48,7 @@ from .rebound import Contents, counts
 from .record import record_part
 from .signature import signature_of
 from .thin import Dispatched, exchange
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..run.capture import Capture
@@ -75,6 +74,7 @@ NOT_LOOKED_UP = 15
 
 # Why a call is a plain one; run/capture.py has the reasons that follow from what the function does.
 NEW = "[new] no call with such arguments has been captured, or it was forgotten"
+MANY_WAYS = "[values] it branches on values, and calls have taken more ways than are remembered"
 RETURNS = (
     "[returns] it returns, or puts somewhere, something else than tensors and constants, in tuples, lists, dicts or "
     "dataclasses"
@@ -83,7 +83,8 @@ KEEPS = "[keeps] it keeps a tensor that it computed where no later call can put 
 NUMBER = "[changing] a number whose value it asks for, or that is not told to it, makes a kind of its own"
 COUNTS = "[changing] it changes a number or text that it reads: each call is one of another kind"
 LATE = (
-    "[late] a step may fail after so much is written that it cannot be put back, and what is bound anew would be lost"
+    "[late] a step may fail, or a boolean differ, after so much is written that it cannot be put back, which what is "
+    "bound anew, or another branch, would need"
 )
 REQUIRES = (
     "[gradient] a result has a gradient (fuse the function that computes that, by backward(), xt.value_and_grad or "
@@ -205,21 +206,22 @@ class Fused(Dispatched, Generic[P, R]):
         signature, tensors, blobs, arrays, holders, numbers = found
         if self.dispatched is not None and self._reach is not None:
             self._set_dispatched(self._reach)
-        known = self._known.get(signature)
-        cells: Sequence[Any] = NO_CELLS if known is None else known.again.cells
-        mask: tuple[int, ...] = ()
-        if known is None and self._masks:
-            known, cells, mask = self._told(signature, numbers)
-        if known is None:
-            return self._first_call(found, args, kwargs)
-        known.used = self._uses = self._uses + 1
-        known.uses += 1
-        self._new_in_a_row = 0
-        results = known.results(blobs, cells)
-        if results is not None:
+        for known, cells, mask in self._ways(signature, numbers):
+            known.used = self._uses = self._uses + 1
+            known.uses += 1
+            results = known.results(blobs, cells)
+            if results is OTHERWISE:
+                continue
+            self._new_in_a_row = 0
+            if results is None:
+                return self._call_itself(known, args, kwargs)
             if known.is_to_be_told() and not arrays:  # before anything is bound anew
                 self._dispatch(known, blobs, Call(signature, tuple(args), kwargs, tensors, holders, numbers, mask))
             return cast(R, known.rebuild(results, tensors, holders, cells))
+        return self._first_call(found, args, kwargs)
+
+    def _call_itself(self, known: Known, args: Any, kwargs: Any) -> R:
+        """Call the function itself, as a known kind does not run its schedule."""
         if known.is_long:
             return self._call_long(known, args, kwargs)
         raises = self._strict and known.reason
@@ -236,28 +238,33 @@ class Fused(Dispatched, Generic[P, R]):
         made_thin(call.tensors)
         before, kind = tuple(known.kinds), known.told(blobs, call, self._reach)
         if kind is not None:
+            first = self._known.get(masked(call.signature, call.mask))
+            ways = [] if first is None else [way for way in first.ways() if way is not known]
+            ahead = [one for way in ways for one in way.kinds]
             with _telling:
-                self._dispatched_kinds.add(kind, before, self._reach)
+                self._dispatched_kinds.add(kind, before, ahead, self._reach)
                 self._set_dispatched(self._reach)
                 known.let_go(self._dispatched_kinds)  # last: other threads may still be reading the dropped kinds
         elif known.captured is not None and known.uses > 2 * DISPATCHED_AFTER:
             known.captured.pays_dispatched, known.runs = False, None
 
-    def _told(
+    def _ways(
         self, signature: tuple[Any, ...], numbers: Numbers
-    ) -> tuple[Known | None, Sequence[Any], tuple[int, ...]]:
-        """Return the known kind of a call some of whose numbers are inputs, the cells computed from these, and their
-        places in the signature; None and empty tuples if there is none.
+    ) -> Iterator[tuple[Known, Sequence[Any], tuple[int, ...]]]:
+        """Yield the known kinds that a call may be of, in the order in which they are to be tried: each with the cells
+        computed from the numbers that are its inputs, and with their places in the signature.
         """
-        for mask in self._masks:
+        known = self._known.get(signature)
+        if known is not None:
+            for way in known.ways():
+                yield way, way.again.cells, ()
+        for mask in self._masks if known is None else ():
             known = self._known.get(masked(signature, mask)) if mask[-1] < len(signature) else None
             values = [] if known is None else [one[1] for one in numbers if one[0] in mask]
-            while known is not None:
-                cells = known.again.of(values)
+            for way in () if known is None else known.ways():
+                cells = way.again.of(values)
                 if cells is not None:
-                    return known, cells, mask
-                known = known.otherwise
-        return None, NO_CELLS, ()
+                    yield way, cells, mask
 
     def _reached(self) -> Reach:
         """Return the reach of the function, made at its first call, when everything that it mentions exists."""
@@ -279,7 +286,7 @@ class Fused(Dispatched, Generic[P, R]):
         if type(found) is str:
             return found
         signature, numbers = found[0], found[5]
-        known = self._known.get(signature) or self._told(signature, numbers)[0]
+        known = next((known for known, _, _ in self._ways(signature, numbers)), None)
         if known is None and self._known and not args and not kwargs:
             return f"{NEW}; why(...) takes the arguments of the call that is asked about"
         return self._why_new(signature, numbers) if known is None else known.why()
@@ -310,7 +317,7 @@ class Fused(Dispatched, Generic[P, R]):
 
     def _kinds(self) -> list[tuple[str, Captured | None]]:
         """Return a title for each known kind of arguments, with what was captured of it."""
-        known = enumerate(list(self._known.values()), 1)
+        known = enumerate([way for one in list(self._known.values()) for way in one.ways()], 1)
         return [(f"kind {n}, used {one.calls} times: {one.why() or 'captured'}", one.captured) for n, one in known]
 
     def _call_plainly(self, reason: str, args: Any, kwargs: Any) -> R:
@@ -507,11 +514,33 @@ class Fused(Dispatched, Generic[P, R]):
             self._forget_values(signature, mask)
         return signature
 
+    def _is_dispatched(self, known: Known) -> bool:
+        """Return whether machine code knows a kind, or one that branches differently."""
+        return not all(self._dispatched_kinds.isdisjoint(way.kinds) for way in known.ways())
+
+    def _among_ways(self, signature: tuple[Any, ...], known: Known) -> Known:
+        """Return the first kind of a signature, behind which one that branches differently is entered: as the last one
+        to be tried, except that one which cannot be captured does not know how it branches. Where there are too many,
+        the signature cannot be captured.
+        """
+        first = self._known.get(signature)
+        ways = [] if first is None else [*first.ways()]
+        if first is None or not any(way.branches for way in ways):
+            return known
+        if len(ways) >= MOST_WAYS:
+            self._drop([kind for way in ways for kind in way.kinds])
+            return Known(None, (), known.build, MANY_WAYS)
+        last = ways[-1] if known.captured is None else [way for way in ways if way.captured is not None][-1]
+        known.otherwise = last.otherwise
+        last.otherwise = known
+        return first
+
     def _remember(self, signature: tuple[Any, ...], known: Known) -> None:
         """Remember a kind of arguments, and forget the one used longest ago if they are too many."""
+        known = self._among_ways(signature, known)
         wasted = 0
         if signature not in self._known and len(self._known) >= REMEMBERED:
-            others = [item for item in list(self._known.items()) if self._dispatched_kinds.isdisjoint(item[1].kinds)]
+            others = [item for item in list(self._known.items()) if not self._is_dispatched(item[1])]
             oldest, forgotten = min(others, key=lambda item: item[1].used)
             self._known.pop(oldest, None)
             self._in_vain = self._in_vain + 1 if forgotten.uses < USES_THAT_PAY else 0
@@ -523,62 +552,6 @@ class Fused(Dispatched, Generic[P, R]):
         self._answered = answered
         doubled = min(2 ** (self._new_in_a_row // IN_A_ROW) // 2, MOST_UNWATCHED // UNWATCHED)
         self._unwatched = UNWATCHED * max(wasted, doubled)
-
-
-class Watch:
-    """A block in which a call is watched and every step is recorded. Watching stops at the end of the block, or as soon
-    as the call cannot be captured, so that the rest of the call costs no more than a plain call.
-    """
-
-    def __init__(self, capture: Capture) -> None:
-        self._capture = capture
-        self._trusted, self._until_end = ExitStack(), ExitStack()
-        self._before = in_force.get()
-        self._settings: Settings | None = None
-
-    def __enter__(self) -> Watch:
-        try:
-            self._begin()
-        except BaseException:  # an interrupt
-            self.close()
-            raise
-        return self
-
-    def _begin(self) -> None:
-        self._trusted.enter_context(run.at_once([blob.owner for blob in self._capture.arguments]))
-        steps = max(settings().fuse_limit, CAPTURED_STEPS)  # a gradient has many steps, and is planned once
-        for context in (uncollected(), self._capture):
-            self._until_end.enter_context(context)
-        self._settings = settings()._replace(lazy="always", fuse_limit=steps)
-        self._closing = Closing()
-        self._until_end.callback(self._restore)
-        in_force.set(self._settings)  # last: an interrupt before it leaves nothing to restore
-        self._capture.given_up = self._give_up
-
-    def _restore(self) -> None:
-        in_force.set(self._before)
-        self._closing.end()
-
-    def _give_up(self) -> None:
-        """Stop early, unless a block with other settings is open, which would restore its settings when it ends."""
-        if in_force.get() is self._settings:
-            self.close()
-
-    def close(self) -> None:
-        """Stop watching; from then on calls are recorded only where it pays."""
-        with self._trusted:  # it ends even if an interrupt hits the other stack
-            self._until_end.close()
-        is_left = self._settings is not None and in_force.get() is self._settings
-        if is_left or self._capture in watchers:  # after an interrupt
-            in_force.set(self._before)
-            self._capture.__exit__()
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_settings"):  # else it was interrupted in __init__
-            self.close()
 
 
 def _settled_anew(x: Tensor) -> TBlob:
@@ -671,7 +644,7 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[An
         plain = Known(None, (), done.build, reason or capture.checked)
         plain.is_long = reason.startswith(LONG)
         return plain
-    if done.left and captured.fails_late and not captured.can_be_undone(capture.arguments):
+    if (done.left or captured.branches) and captured.fails_late and not captured.can_be_undone(capture.arguments):
         return Known(None, (), done.build, LATE)
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
     ways = ways_of(done.leaves, same, places, done.numbers, numbered)

@@ -9,7 +9,7 @@ call that differs in any way from all of these kinds is answered in Python.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from .reach import NOTHING, Reach
 from .rebound import held
 from .signature import signature_of
 from .told import Told, UntoldError
+
+if TYPE_CHECKING:
+    from ..run.captured import Captured
 
 # Calls of a kind, answered in Python, after which it is described to machine code; and after which it is described
 # again, as for another object, twice as many as before if machine code has answered fewer meanwhile.
@@ -89,16 +92,17 @@ class Kinds:
         is_known = self._all and self._reached == (reach.grown, reach.version)
         return self._all[0].words if is_known else None
 
-    def add(self, kind: Kind, before: Sequence[Kind], reach: Reach) -> None:
+    def add(self, kind: Kind, before: Sequence[Kind], ahead: Sequence[Kind], reach: Reach) -> None:
         """Add a kind, in place of the one of `before` with the same options and the same objects, if any, and drop the
-        oldest kind if there are too many.
+        oldest kind if there are too many. ahead: kinds that are to be tried before it.
         """
         others = self._all if self._reached == (reach.grown, reach.version) else []
         self._reached = reach.grown, reach.version
         options = _place("options")
         same = [one for one in before if one.words[options] == kind.words[options] and one.owners == kind.owners]
         stay = [one for one in others if one not in same]
-        self._link([kind, *stay][:MOST_KINDS])
+        place = max([number for number, one in enumerate(stay, 1) if one in ahead], default=0)
+        self._link([*stay[:place], kind, *stay[place:]][:MOST_KINDS])
 
     def drop(self, kinds: Sequence[Kind]) -> None:
         """Drop some kinds."""
@@ -147,12 +151,11 @@ class Result(NamedTuple):
 
 
 def kind_of(
-    call: Call, options: Any, reach: Reach, stands: Standing, written: Sequence[int], result: Result, numbers: Again
+    call: Call, options: Any, reach: Reach, stands: Standing, captured: Captured, result: Result, numbers: Again
 ) -> Kind | None:
     """Return the description for machine code of calls like this one; None where it cannot compare all of it.
 
-    options: the object of the options in force. written: the indices of tensors that are written. numbers: the
-    arithmetic on numbers.
+    options: the object of the options in force. numbers: the arithmetic on numbers.
     """
     told = Told(reach, call.numbers, call.mask, [id(one) for one in result.itself])
     try:
@@ -168,7 +171,7 @@ def kind_of(
     again = signature_of(call.args, call.kwargs, reach)
     if type(again) is str or again[0] != call.signature:  # another thread has changed something
         return None
-    told.rows["written"] = [(number,) for number in written]
+    told.rows["written"] = [(number,) for number in captured.written]
     _enter_memory(told)
     _enter_run(told, stands, result.values)
     cells = _enter_leaves(told, result.leaves, None if call.mask else numbers.cells)
@@ -178,6 +181,7 @@ def kind_of(
         "positional": len(call.args),
         "build": result.build if type(result.build) is int else told.object(result.build),
         "compute": told.object(computing(numbers, *stands.told[1:], cells)) if call.mask else 0,
+        "branches": int(bool(call.mask) or captured.branches),
     }
     return Kind(told.words(), (told.held, stands), told.itself())
 

@@ -37,6 +37,10 @@ ASKED = "[asked] the options ask for plain calls (lazy='never', engine='direct' 
 SMALL = "[small] a plain call costs less: arrays are small, or the time goes into library functions"
 
 
+# What stands for the results of a call in which a boolean is not what it was when the call was captured.
+OTHERWISE: list[TBlob] = []
+
+
 def asks_for_plain_calls(limits: Settings) -> bool:
     return limits.lazy == "never" or limits.engine == "direct" or bool(limits.show)
 
@@ -51,7 +55,8 @@ class Known:
     its schedule runs. used: the number of its last call. uses: how many calls Python has answered; kinds: those of
     machine code, which has answered others.
     is_long: whether only its first steps were recorded, as more do not pay yet. again: the arithmetic on numbers;
-    otherwise: the record of another call with such numbers, whose comparisons came out differently.
+    otherwise: the record of another call of the same signature, which branched differently: a comparison of such
+    numbers, or a boolean of its own, was another one.
     """
 
     def __init__(
@@ -76,8 +81,13 @@ class Known:
         self.again = Again([], [], [])
         self.otherwise: Known | None = None
 
+    @property
+    def branches(self) -> bool:
+        """Whether its schedule checks booleans that a call may have branched on."""
+        return self.captured is not None and self.captured.branches
+
     def ways(self) -> Iterator[Known]:
-        """Yield this record and the others to which comparisons of the same numbers lead."""
+        """Yield this record and the others of calls that branch differently."""
         known: Known | None = self
         while known is not None:
             yield known
@@ -114,19 +124,20 @@ class Known:
         than machine code can.
         """
         stands = None if self.captured is None or self.spent else self.captured.standing(blobs)
-        if stands is None or self.captured is None or (self.left and self.captured.fails_late):
+        if stands is None or self.captured is None or self._is_put_back(self.captured):
             return None
         leaves, build, itself = told_tree(self.leaves, self.build, self.left, call.holders)
         result = Result(leaves, build, self.values, itself)
-        kind = kind_of(call, in_force.get(), reach, stands, self.captured.written, result, self.again)
+        kind = kind_of(call, in_force.get(), reach, stands, self.captured, result, self.again)
         if kind is not None:
             self._patience = self._patience if self.kinds else AGAIN_AFTER
             self.kinds.append(kind)
         return kind
 
     def results(self, blobs: list[TBlob], cells: Sequence[Any]) -> list[TBlob] | None:
-        """Return the blobs of the results for these arguments; None where the function is to be called instead, as
-        after a failed step: the function may handle the error, and its lines belong in the traceback.
+        """Return the blobs of the results for these arguments; OTHERWISE where the call branches differently, and None
+        where the function is to be called instead, as after a failed step: the function may handle the error, and its
+        lines belong in the traceback.
         """
         captured, limits = self.captured, settings()
         if captured is None:
@@ -135,17 +146,23 @@ class Known:
         if limits is not self.runs and not self._may_run(captured, limits):
             return None
         with run.turn():
-            before = captured.before(blobs) if captured.fails_late and self.left else None
+            before = captured.before(blobs) if self._is_put_back(captured) else None
             try:
                 return captured.run(blobs, limits, cells)
             except UntouchedError:
-                return None
+                pass
             except (ArithmeticError, LookupError, ValueError, RuntimeError):  # LinAlgError is a ValueError
-                if before is not None:  # else values left elsewhere by earlier statements would be missing
+                if before is not None:
                     before.put_back()
                 elif captured.fails_late or not (captured.fails or captured.may_be_repeated):
                     raise
-                return None
+            return OTHERWISE if captured.branches else None
+
+    def _is_put_back(self, captured: Captured) -> bool:
+        """Return whether what a call has changed is put back after a failed step: values left elsewhere by earlier
+        statements would be missing, and a call that branches differently begins anew.
+        """
+        return captured.fails_late and bool(self.left or captured.branches)
 
     def _may_run(self, captured: Captured, limits: Settings) -> bool:
         """Return whether the schedule is to run under some settings, which are remembered."""

@@ -46,7 +46,7 @@ from ..plan.costs import (
     SEARCHED_AT_ONCE,
     SEARCHED_BELOW,
     cheap_below,
-    costly_below,
+    limit_of,
 )
 from ..run.executor import at_once
 from ..storage.blob import TBlob
@@ -123,7 +123,7 @@ class Op:
         self.composed = composed
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
-        self.below = cheap_below if self.name in CHEAP else costly_below
+        self.below = limit_of(self.name)
         self.launched = CHEAP_LAUNCH_PAYS if self.name in CHEAP else LAUNCH_PAYS
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}

@@ -17,7 +17,7 @@ from ..base.layout import Shape
 from ..base.options import thin_closed
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
-from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, cheap_below, costly_below
+from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, limit_of
 from ..standard.elementwise import share
 from ..standard.indexing import added
 from ..standard.statistical import running_extremes
@@ -63,7 +63,7 @@ class Ufunc:
         self.function = function
         self.native = native
         cheap = function.__name__ in CHEAP
-        self.below, self.times = (cheap_below, _INTO) if cheap else (costly_below, 1)
+        self.below, self.times = limit_of(function.__name__), _INTO if cheap else 1
         self.is_native = native.nout == 1 and CPU.kernel(function.__name__) is native
         self._is_composed = name in FORMULAS and name not in _AS_THE_STANDARD
         self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs

@@ -22,18 +22,34 @@ DIRECT_BELOW = 256 * 1024
 # results for the next ones (storage/pool.py). (With 64 000 float64 one thread takes for x + y 34 us at once and 92
 # recorded, for x * 2 + y 52 and 111, for (x - y) * z + y) * 2 - x 157 and 138. A function like exp takes 340 and 135.)
 CHEAP_BELOW = 512 * 1024
-CHEAP = frozenset(
+
+# The same for those of them whose results are booleans, in an eighth of the memory of numbers. (100 000 float64 on a
+# slow core: x > 0 takes 9 us at once and 35 recorded, the sum of (x > 0) & (x < 1) 69 and 186; 200 000 of them 276 and
+# 111.)
+NARROW_BELOW = 1 << 20
+NARROW = frozenset(
+    (
+        *("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+        *("isnan", "isinf", "isfinite", "signbit"),
+    )
+)
+CHEAP = NARROW | frozenset(
     (
         *("add", "subtract", "multiply", "divide", "negative", "positive", "abs", "square", "sqrt", "reciprocal"),
-        *("minimum", "maximum", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+        *("minimum", "maximum", "floor", "ceil", "trunc", "conj"),
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert", "logical_and", "logical_or", "logical_xor"),
-        *("logical_not", "isnan", "isinf", "isfinite", "signbit", "floor", "ceil", "trunc", "conj"),
-        *("sum", "prod", "max", "min", "any", "all", "mean"),
+        *("logical_not", "sum", "prod", "max", "min", "any", "all", "mean"),
     )
 )
 # The limits that are actually used, for those functions and for others: lists of one element, which tests set so that
 # every array counts as large.
-cheap_below, costly_below = [CHEAP_BELOW], [DIRECT_BELOW]
+cheap_below, narrow_below, costly_below = [CHEAP_BELOW], [NARROW_BELOW], [DIRECT_BELOW]
+
+
+def limit_of(name: str) -> list[int]:
+    """Return the limit of a function, by its name."""
+    return narrow_below if name in NARROW else cheap_below if name in CHEAP else costly_below
+
 
 # Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less if kernels have
 # been compiled, and saves half a microsecond each time. No other thread loads it: in a loop of small calls that would

@@ -181,7 +181,7 @@ def can_be_checked(step: Called) -> bool:
     if step.bounds is None or host() is None:
         return False
     meta, (count, ignored) = step.takes[0].meta, step.bounds
-    fits = 0 < prod(meta.shape) <= costs.CHECKED and count > 0 and -(1 << 63) <= (ignored or 0) < 1 << 63
+    fits = 0 < prod(meta.shape) <= costs.CHECKED and count >= 0 and -(1 << 63) <= (ignored or 0) < 1 << 63
     return fits and bool(_kind(meta)) and len(_axes(meta)) == 2
 
 

@@ -36,7 +36,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, address_of, watchers
 from .places import Window, without_place
 from .products import ByBlas
-from .taken_down import Alike, Called, Evaluated, Place, Root, Shown, Spot
+from .taken_down import Alike, Called, Evaluated, Outcome, Place, Root, Shown, Spot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,6 +225,15 @@ class Capture:
         self.checked = self.checked or _at_users_line(f"{LOOKED} ({name}, and writes or draws)")
         self.called(check, (blob,), ())
         return True
+
+    def decides(self, blob: TBlob) -> bool:
+        """Return a boolean that the call may branch on. Each later call compares its own at this point, and becomes
+        another call, or a plain one, where that differs.
+        """
+        with self.inside():
+            outcome = Outcome(bool(blob.shallow_copy().native()))
+        self.called(outcome, (blob.view(blob.layout, dtype=np.dtype(np.uint8)),), (), name="bool")
+        return outcome.is_true
 
     @contextmanager
     def inside(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
 from .simplified import meet, simplified, uses
 from .standing import Standing, standing
-from .taken_down import Called, Evaluated, Spot
+from .taken_down import Called, Evaluated, Outcome, Spot
 
 # The most bytes of arguments that are copied before a call that may fail after it has written some of them.
 UNDONE = 1 << 24
@@ -161,8 +161,8 @@ class Captured:
     steps, roots, written_roots, blank: as of its Capture. begins: addresses of arguments. results: the returned spots,
     and whether each can be written. pays_dispatched: whether kernels dispatched by machine code (calls/dispatch.py)
     cost less than library calls. written: the numbers of the arguments that it writes. fails, fails_late: as of _fails,
-    for a call that writes or draws. looked: the number of values that a call looks into, is given, and leaves
-    elsewhere. is_dispatched: whether machine code may dispatch it.
+    for a call that writes or draws. branches: whether it depends on booleans that it computes. looked: the number of
+    values that a call looks into, is given, and leaves elsewhere. is_dispatched: whether machine code may dispatch it.
     """
 
     def __init__(self, capture: Capture, outputs: Sequence[TBlob], looked: int, *, is_dispatched: bool = True) -> None:
@@ -180,6 +180,7 @@ class Captured:
         self._others: dict[Settings, Schedule] = {}  # under other settings: calls may alternate between them
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, after any part of it
         self.fails, self.fails_late = (False, False) if self.may_be_repeated else _fails(self)
+        self.branches = any([isinstance(step, Called) and isinstance(step.function, Outcome) for step in self.steps])
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
         self.pays_dispatched &= is_dispatched
 

@@ -96,6 +96,16 @@ class Alike(NamedTuple):
         return self.trace.of([own if own is None or type(own) is Node else value for own, value in both])
 
 
+class Outcome(NamedTuple):
+    """A check that a boolean, read as a byte, is what it was when the call was captured."""
+
+    is_true: bool
+
+    def __call__(self, native: Native) -> None:
+        if bool(native) is not self.is_true:
+            raise ValueError(f"bool: the value is not {self.is_true}, as when the call was captured")
+
+
 class Called(NamedTuple):
     """A call of a function of native arrays. takes: its arguments; gives: its results; writes: the roots that it wrote.
     name: of the public function.
@@ -132,7 +142,11 @@ class Called(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int | None] | None:
-        """For a check of classes how many there are, and the number that is ignored or None; None for other calls."""
+        """For a check of classes how many there are, and the number that is ignored or None; None for other calls. That
+        of an outcome has one class, or none and the number 1.
+        """
+        if isinstance(self.function, Outcome):
+            return (0, 1) if self.function.is_true else (1, None)
         if not getattr(getattr(self.function, "func", None), "checks", False):
             return None
         given: dict[str, Any] = self.function.keywords  # type: ignore[attr-defined]

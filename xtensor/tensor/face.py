@@ -402,6 +402,8 @@ class Tensor(Operators, Methods):
     def _scalar(self, function: str) -> Any:
         if self.ndim:
             raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
+        if watchers and self.dtype.kind == "b":
+            return bool(self)
         native = self.native()
         return (native if type(native) is _ARRAY else self.host())[()]
 
@@ -412,6 +414,9 @@ class Tensor(Operators, Methods):
         if self.size != 1:
             must = "have one element (use any() or all())"
             raise ValueError(expected("bool", "x", must, f"shape {self.shape}"))
+        capture = watching() if watchers else None
+        if capture is not None:
+            return bool(capture.decides(xt.astype(self, np.dtype(np.bool)).evaluate().blob))
         native = self.native()
         return bool(native if type(native) is _ARRAY else self.host())
 

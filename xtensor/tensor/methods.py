@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from numpy.exceptions import AxisError
 
 from ..base.errors import expected
+from ..storage.storage import watchers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,6 +59,8 @@ class Methods:
 
     def item(self, *index: int) -> Scalar:
         """Return one element (the only one, or the one at `index`) as a Python scalar."""
+        if watchers and not index and self.dtype.kind == "b" and self.size == 1:
+            return bool(self)
         return self.host().item(*index)
 
     def tolist(self) -> Any:

@@ -381,8 +381,9 @@ no:
 def _method(at: Offsets) -> str:
     """Return the method that Python calls, with any arguments.
 
-    What is computed from its numbers may show that a kind which fits does not apply: then the next one that fits is
-    tried. The search starts anew each time, as Python code that runs meanwhile may change the kinds.
+    What is computed from its numbers, or a boolean that its run computes, may show that a kind which fits does not
+    apply: then the next one that fits is tried. The search starts anew each time, as Python code that runs meanwhile
+    may change the kinds.
     """
     return f"""
 define private ptr @dispatch(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
@@ -414,7 +415,7 @@ other:
   %last = icmp eq ptr %following, null
   br i1 %last, label %long, label %try
 launch:
-{word("compute", kind="ptr")}{load("itself", "%kind", HEAD.index("itself"), "ptr")}\
+{word("branches")}{load("itself", "%kind", HEAD.index("itself"), "ptr")}\
   call void %Py_IncRef(ptr %itself)
   %r = call ptr @answered(ptr %kind, ptr %y, i64 %count, ptr %names)
   call void %Py_DecRef(ptr %itself)
@@ -427,8 +428,8 @@ ask:
   %unraised = icmp eq ptr %raised, null
   br i1 %unraised, label %declined, label %fail
 declined:
-  %tells = icmp ne ptr %compute, null
-  br i1 %tells, label %anew, label %long
+  %may.fit = icmp ne i64 %branches, 0
+  br i1 %may.fit, label %anew, label %long
 anew:
   %passed.n = add i64 %passed, 1
   br label %look

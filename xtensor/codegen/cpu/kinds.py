@@ -10,19 +10,20 @@ from .mailbox import load
 
 # The words of a kind. itself: the object that keeps alive what they point to; next: another kind's words, or 0; uses:
 # how often it was launched; compute: for a kind that depends on numbers, a function that takes a tuple of these and
-# returns a tuple of words for the run, as bytes, and of objects for the result, or None; options: the object that the
-# options in force must be; names: a tuple of the arguments' names, or 0; positional: the number of arguments without
-# names; given: that of all; first: the first part; calls: whether Python runs inside its run; busy: whether it does
-# now, when no other call can use this kind; overlaps: the first word of a table of how memory overlaps, for each tensor
-# with each one before it. run: a run of the driver; driver: the machine code; noted: the address where a failure is
-# noted, or 0; build: SINGLE, TUPLE, or a function that makes the result from a tuple. Of each table, its first word and
-# its number of rows.
+# returns a tuple of words for the run, as bytes, and of objects for the result, or None; branches: whether a call
+# that it fits may be one of another kind, as comparisons of numbers, or booleans that the run computes, show;
+# options: the object that the options in force must be; names: a tuple of the arguments' names, or 0; positional: the
+# number of arguments without names; given: that of all; first: the first part; calls: whether Python runs inside its
+# run; busy: whether it does now, when no other call can use this kind; overlaps: the first word of a table of how
+# memory overlaps, for each tensor with each one before it. run: a run of the driver; driver: the machine code; noted:
+# the address where a failure is noted, or 0; build: SINGLE, TUPLE, or a function that makes the result from a tuple.
+# Of each table, its first word and its number of rows.
 TABLES = (
     *("spreads", "parts", "places", "numbers", "wholes", "agains"),
     *("tensors", "written", "moves", "cells", "results", "leaves"),
 )
 HEAD = (
-    *("itself", "next", "uses", "compute", "options", "names", "positional", "given", "first", "collects"),
+    *("itself", "next", "uses", "compute", "branches", "options", "names", "positional", "given", "first", "collects"),
     *("calls", "busy", "overlaps"),
     *("run", "driver", "noted", "build"),
     *[word for name in TABLES for word in (name, f"{name}.rows")],

@@ -35,7 +35,7 @@ from .library import native_of
 from .masked import apply_selected, is_selection, selection
 from .op import CAST, Op, apply, fits, operand_of, value_of
 from .record import check_reproducible, enter, exposed_memory, is_node, others_write, recorded_before
-from .thin import held_beside
+from .temporaries import is_temporary, references
 
 
 def update(target: Tensor, op: Op, other: Any) -> Any:
@@ -167,7 +167,7 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     result = None if others_write((other,)) else recorded_before(op, (target, other))
     if result is None or result.dtype != target.dtype or result.shape != target.shape:
         return False
-    passing: Any = other._data if type(other) is Tensor and getrefcount(other) <= _HELD_AGAIN + held_beside[0] else None
+    passing: Any = other._data if type(other) is Tensor and is_temporary(getrefcount(other), _HELD_AGAIN) else None
     return write_again(cast(Node, result._data), blob, passing if type(passing) is Node else None)
 
 
@@ -279,9 +279,10 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
-# Reference counts of an operand that nothing but the statement `x += operand`, or `x[...] = operand`, holds; of the
-# latter also in a captured function. There is one more while calls are counted.
-_HELD_AGAIN, _HELD_BY_UPDATE, _HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = 6, 7, 8, 11
+# The references to an operand that nothing but the statement `x += operand`, or `x[...] = operand`, holds; of the latter
+# also in a captured function.
+_HELD_AGAIN, _HELD_BY_UPDATE = references(6, 3, 3), references(7, 4, 4)
+_HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = references(8, 4, 3), references(11, 4, 3)
 
 
 def store(target: Tensor, operand: Tensor, function: str, held: int = _HELD_BY_ASSIGNMENT) -> bool:
@@ -346,9 +347,8 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     """
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
-    passing: Any = (
-        operand.value if isinstance(operand, Tensor) and getrefcount(operand) <= held + held_beside[0] else None
-    )
+    is_dropped = isinstance(operand, Tensor) and is_temporary(getrefcount(operand), held)
+    passing: Any = operand.value if is_dropped else None
     passing = passing if isinstance(passing, Node) else None
     if write_again(node, target.blob, passing):
         return True

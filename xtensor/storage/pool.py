@@ -168,8 +168,10 @@ class _Lent(_Array):
 
 def is_alone(native: Any) -> bool:
     """Return whether no other array shows an array's memory, NumPy's or a pool's; others may hold the array itself."""
-    base = native.base
-    return base is None or (isinstance(getattr(base, "base", None), _Lent) and sys.getrefcount(base) == 3)
+    if native.base is None:
+        return True
+    # A variable would be one more reference to the base, up to Python 3.13.
+    return isinstance(getattr(native.base, "base", None), _Lent) and sys.getrefcount(native.base) == 2
 
 
 def _owner_class(pool: weakref.ref[Pool]) -> Any:

@@ -25,7 +25,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 
 
 def run(*command: str | Path, **given: Any) -> str:

@@ -29,10 +29,10 @@ BEGIN, END = "<!-- the table of machines begins -->", "<!-- the table of machine
 CORE = ("reproducible", "division", "launch", "barrier", "blob")
 DESELECTED = "not other_processors"  # each is a row
 
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
 NEEDED = ("llvmlite", "array-api-compat", "pytest", "mpmath")
 NUMPYS = {"oldest": "numpy==2.3.0", "newest": "numpy"}  # pyproject.toml's floor
-FIRST = {"3.14": "numpy==2.3.2"}  # the oldest there are wheels of, where that is another one
+FIRST = {"3.14": "numpy==2.3.2", "3.15": "numpy==2.5.2"}  # the oldest there are wheels of, where that is another one
 
 
 class Mode(NamedTuple):

@@ -463,7 +463,7 @@ def test_small_views_refuse_as_large_ones_do() -> None:
         for one in (x, xt.broadcast_to(xt.asarray(1.0), (3, 4))):  # the one by NumPy, the other by its layout
             with pytest.raises((IndexError, TypeError, ValueError)) as failure:
                 one[key]
-            refused.append((type(failure.value), str(failure.value)))
+            refused.append((type(failure.value), str(failure.value).replace(" or None", "")))  # since Python 3.15
         assert refused[0] == refused[1]
 
 

@@ -25,7 +25,7 @@ _COMPARES = frozenset(opmap[name] for name in ("COMPARE_OP", "CONTAINS_OP", "BIN
 _LOADS_NAME = frozenset(opmap[name] for name in opmap if name.startswith("LOAD_") or name == "BINARY_SUBSCR")
 _OPERATORS = [name for name, *_ in getattr(opcode, "_nb_ops", ())]
 _LOOK_UP = (opmap["BINARY_OP"], _OPERATORS.index("NB_SUBSCR")) if "NB_SUBSCR" in _OPERATORS else None
-_LOAD_GLOBAL, _IMPORT_FROM = opmap["LOAD_GLOBAL"], opmap["IMPORT_FROM"]
+_IMPORT_FROM = opmap["IMPORT_FROM"]
 _GLOBALS = frozenset((_IMPORT_FROM, *(opmap[name] for name in opmap if "GLOBAL" in name or name.endswith("_NAME"))))
 _CONSTANTS = frozenset(opmap[name] for name in ("LOAD_CONST", "LOAD_SMALL_INT") if name in opmap)
 
@@ -53,18 +53,26 @@ def _named_in(constant: Any, *, matches: bool) -> Iterable[str]:
 
 
 @lru_cache(maxsize=1024)
+def _steps_of(code: CodeType) -> list[tuple[int, int, Any]]:
+    """Return the instructions of code, each with its number and its value: without the caches between them."""
+    from dis import get_instructions
+
+    return [(one.opcode, one.arg or 0, one.argval) for one in get_instructions(code) if one.opcode != EXTENDED_ARG]
+
+
+@lru_cache(maxsize=1024)
 def names_of(code: CodeType) -> frozenset[str]:
     """Return the names that code mentions, also as strings, with those of functions defined in it; "format" for code
     with f-strings; and "==" for code that compares with, or looks up by, a value that is no constant.
     """
-    matches = opmap["MATCH_CLASS"] in code.co_code[::2]
+    matches = opmap["MATCH_CLASS"] in [step for step, *_ in _steps_of(code)]
     texts = [name for one in code.co_consts for name in _named_in(one, matches=matches)]
     inner = [names_of(one) for one in code.co_consts if isinstance(one, CodeType)]
-    steps = [one for one in zip(code.co_code[::2], code.co_code[1::2], strict=True) if one[0]]  # 0 is no instruction
-    shows = any(step in _FORMATS for step, _ in steps)
+    shows = any(step in _FORMATS for step, *_ in _steps_of(code))
     compares = any(
-        (one == _LOOK_UP or one[0] in _COMPARES) and (before == _LOOK_UP or before[0] in _LOADS_NAME - _CONSTANTS)
-        for before, one in pairwise(steps)
+        (one[:2] == _LOOK_UP or one[0] in _COMPARES)
+        and (before[:2] == _LOOK_UP or before[0] in _LOADS_NAME - _CONSTANTS)
+        for before, one in pairwise(_steps_of(code))
     )
     return frozenset([*code.co_names, *texts, *["format"] * shows, *["=="] * compares]).union(*inner)
 
@@ -76,20 +84,15 @@ def globals_of(code: CodeType) -> frozenset[str]:
     """
     if not _NAMESPACES.isdisjoint(names_of(code)):
         return names_of(code)
-    names, extended = [], 0
-    for step, arg in zip(code.co_code[::2], code.co_code[1::2], strict=True):
-        arg |= extended << 8
-        extended = arg if step == EXTENDED_ARG else 0
-        if step in _GLOBALS:
-            names.append(code.co_names[arg >> (step == _LOAD_GLOBAL)])  # whose last bit is no part of the index
-    return frozenset(names).union(*[globals_of(one) for one in code.co_consts if isinstance(one, CodeType)])
+    names = frozenset([name for step, _, name in _steps_of(code) if step in _GLOBALS])
+    return names.union(*[globals_of(one) for one in code.co_consts if isinstance(one, CodeType)])
 
 
 @lru_cache(maxsize=1024)
 def imports_from(code: CodeType) -> bool:
     """Return whether code imports names from modules, whose own names may be relative."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return _IMPORT_FROM in code.co_code[::2] or any(map(imports_from, inner))
+    return _IMPORT_FROM in [step for step, *_ in _steps_of(code)] or any(map(imports_from, inner))
 
 
 @lru_cache(maxsize=1024)

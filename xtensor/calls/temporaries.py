@@ -1,5 +1,5 @@
-"""Temporaries: operands of `x += y` and `x[...] = y` that nothing but the statement holds, so that a pass which computes
-them on its way need not keep their values.
+"""Temporaries: operands of `x += y` and `x[...] = y` that nothing but the statement holds, so that a pass which
+computes them on its way need not keep their values.
 
 References tell, as for NumPy's own reuse of temporaries. From Python 3.14 on the stack only borrows variables, whose
 references it does not count: there, the statement must also have computed its operand itself, according to its byte
@@ -8,7 +8,6 @@ code. (C extensions ask PyUnstable_Object_IsUniqueReferencedTemporary, which loo
 
 from __future__ import annotations
 
-import dis
 import sys
 from functools import lru_cache
 from types import CodeType
@@ -45,7 +44,7 @@ def is_temporary(counted: int, expected: int) -> bool:
 
 
 def _is_computed_by_the_statement() -> bool:
-    """Return whether the innermost code outside of this package is a statement that writes what it has just computed."""
+    """Return whether the innermost code outside of this package is a statement that writes what it just computed."""
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
         frame = frame.f_back
@@ -55,6 +54,8 @@ def _is_computed_by_the_statement() -> bool:
 @lru_cache(maxsize=4096)
 def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes the value of one that computes, rather than a variable."""
+    import dis  # only Pythons that borrow need it
+
     steps = [step for step in dis.get_instructions(code) if step.offset <= at]
     above = _ABOVE.get(steps[-1].opname)
     if above is None or steps[-1].is_jump_target:

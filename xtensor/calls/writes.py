@@ -279,8 +279,8 @@ def _update_fused(op: Op, target: Tensor, operand: Operand, kind: Any) -> bool:
     return _write(node, target, operand, _HELD_BY_UPDATE)
 
 
-# The references to an operand that nothing but the statement `x += operand`, or `x[...] = operand`, holds; of the latter
-# also in a captured function.
+# The references to an operand that nothing but the statement `x += operand`, or `x[...] = operand`, holds; of the
+# latter also in a captured function.
 _HELD_AGAIN, _HELD_BY_UPDATE = references(6, 3, 3), references(7, 4, 4)
 _HELD_BY_ASSIGNMENT, _HELD_WHEN_CAPTURED = references(8, 4, 3), references(11, 4, 3)
 

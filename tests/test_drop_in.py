@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -368,3 +369,41 @@ def test_sorting_takes_one_of_kind_and_stable() -> None:
     for sort in (np.sort, np.argsort):
         with pytest.raises(ValueError, match="`kind` and `stable`"):
             sort(np.ones(3), kind="stable", stable=True)
+
+
+# ---- numpy.testing
+
+
+def test_assertions_take_tensors() -> None:
+    from xtensor.numpy.testing import assert_almost_equal, assert_equal
+
+    x = np.asarray([1.0, np.nan, -0.0])
+    assert_equal(x, [1.0, np.nan, 0.0])
+    assert_equal((x[0], {"x": x}), (1.0, {"x": numpy.asarray(x)}))
+    assert_equal(xt.asarray([1.0], requires_grad=True) * 2.0, np.asarray([2.0]))
+    assert_equal(actual=np.sum(x[::2]), desired=1)
+    assert_almost_equal(x, x + 1e-9)
+    np.testing.assert_allclose(x + 1e-9, x, atol=1e-8)
+    with pytest.raises(AssertionError, match="Mismatched elements: 1 / 3"):
+        assert_equal(x, [2.0, np.nan, 0.0])
+    with pytest.raises(AssertionError, match="Items are not equal"):
+        assert_equal(x[2], 0.0)  # one is a scalar minus zero
+
+
+def test_what_compares_nothing_is_numpys_own() -> None:
+    assert np.testing.suppress_warnings is numpy.testing.suppress_warnings
+    with pytest.raises(AttributeError, match="assert_fair"):
+        _ = np.testing.assert_fair
+    with np.testing.assert_raises(ValueError):
+        np.linspace(0.0, 1.0, -1)
+    taken: dict[str, Any] = {}
+    exec("from xtensor.numpy.testing import *", taken)
+    assert taken["assert_equal"] is np.testing.assert_equal and "Tensor" not in taken
+
+
+def test_the_type_of_a_tensor_equals_ndarray() -> None:
+    kind = type(np.zeros(3))
+    assert kind == np.ndarray and np.ndarray == kind and kind in (list, np.ndarray)
+    assert {np.ndarray: 1}[kind] == 1 and {kind: 2}[np.ndarray] == 2
+    assert np.ndarray not in (numpy.ndarray, list, 3)
+    assert copy.deepcopy(np.ndarray) is np.ndarray and pickle.loads(pickle.dumps(np.ndarray)) is np.ndarray

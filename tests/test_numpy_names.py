@@ -432,7 +432,7 @@ def test_a_write_gives_what_numpy_gives(text: str) -> None:
 
 def public() -> list[str]:
     """Return every public name of NumPy's main namespace, linalg, fft and random."""
-    found = sorted([name for name in numpy.__all__ if name[0] != "_" and name not in LIBRARIES])
+    found = sorted([name for name in numpy.__all__ if name[0] != "_" and name not in names.MODULES])
     return found + [f"{one}.{name}" for one in LIBRARIES for name in getattr(numpy, one).__all__ if name[0] != "_"]
 
 

@@ -19,4 +19,5 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(path for path in _names.groups() if "." not in path and path not in _names.LEFT_OUT)
+    found = [path for path in _names.groups() if "." not in path and path not in _names.LEFT_OUT]
+    return sorted([*found, *_names.MODULES])

@@ -61,7 +61,7 @@ SAME = frozenset(
         *("dtype", "errstate", "finfo", "iinfo", "ndindex", "printoptions", "issubdtype", "promote_types"),
         *("iterable", "get_printoptions", "set_printoptions", "seterr", "geterr", "broadcast_shapes", "typename"),
         *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
-        *("exceptions", "dtypes", "typing", "testing", "linalg.LinAlgError"),
+        *("exceptions", "dtypes", "typing", "linalg.LinAlgError"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
         *("random.SeedSequence", "random.bit_generator", "random.mtrand"),
     )
@@ -130,6 +130,7 @@ def written() -> dict[str, Any]:
 
 
 LIBRARIES = ("fft", "linalg", "random")
+MODULES = (*LIBRARIES, "testing")
 
 
 @cache
@@ -186,7 +187,7 @@ def _written_in(path: str) -> set[str]:
 def groups() -> dict[str, str]:
     """Return the column of every public name of NumPy's main namespace, linalg, fft and random."""
     # Not `dir`: other packages add names to NumPy.
-    paths = [name for name in numpy.__all__ if name[0] != "_" and name not in LIBRARIES]
+    paths = [name for name in numpy.__all__ if name[0] != "_" and name not in MODULES]
     for one in LIBRARIES:
         paths += [f"{one}.{name}" for name in getattr(numpy, one).__all__ if name[0] != "_"]
     return {path: group(path) for path in sorted(paths, key=str.lower)}
@@ -201,6 +202,8 @@ def attributes(inner: str) -> Callable[[str], Any]:
             raise AttributeError(f"module 'xtensor.numpy' has no attribute {name!r}", name=name)
         if not inner and name in LIBRARIES:
             return library(name)
+        if not inner and name in MODULES:
+            return import_module(f".{name}", __package__)
         return found(f"{inner}.{name}" if inner else name)
 
     return look_up

@@ -407,3 +407,13 @@ def test_the_type_of_a_tensor_equals_ndarray() -> None:
     assert {np.ndarray: 1}[kind] == 1 and {kind: 2}[np.ndarray] == 2
     assert np.ndarray not in (numpy.ndarray, list, 3)
     assert copy.deepcopy(np.ndarray) is np.ndarray and pickle.loads(pickle.dumps(np.ndarray)) is np.ndarray
+
+
+def test_ratios_and_bits_of_elements() -> None:
+    assert np.asarray([2**62 + 1])[0].as_integer_ratio() == (2**62 + 1, 1)
+    with pytest.raises(ValueError, match="NaN"):
+        np.asarray([np.nan])[0].as_integer_ratio()
+    with pytest.raises(TypeError, match="complex"):
+        np.asarray([1j])[0].as_integer_ratio()
+    with pytest.raises(TypeError, match="integer"):
+        np.asarray([1.5])[0].bit_count()

@@ -312,6 +312,7 @@ t.reshape(4, -1, order='F') | t.reshape((6, -1), order='A') | t.ravel('F')
 t.transpose().copy('K').ravel('K') | t.flatten('F')
 t[::-1].transpose(1, 2, 0).ravel('K') | t.transpose().flatten('K')
 v[0].is_integer() | np.sqrt(v)[1].is_integer() | bytes(a.data) | np.__version__
+v[0].as_integer_ratio() | v.astype(np.float32)[1].as_integer_ratio() | k[3].bit_count() | (-k)[5].bit_count()
 m.dot(h) | a.astype(int) | a.copy() | a.tolist() | v[:1].item() | a[:1].squeeze() | t.transpose(1, 0, 2)
 c.conj() | c.conjugate() | list(a.flat) | a.flat[3] | a.flat[2:5] | len(a.flat) | s.searchsorted(0.5)
 v.compress([True, False]) | (k % 2).choose([np.zeros(12), np.ones(12)]) | v.argpartition(2)[2]

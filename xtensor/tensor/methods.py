@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from operator import index
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,6 +71,17 @@ class Methods:
     def is_integer(self) -> bool:
         """Return whether the only element is a whole number, as NumPy's scalars do; TypeError for complex numbers."""
         return float(cast(Any, self.item())).is_integer()
+
+    def as_integer_ratio(self) -> tuple[int, int]:
+        """Return the only element as a quotient of integers, as NumPy's scalars do; TypeError for complex numbers."""
+        x: Any = self.item()
+        return (x if isinstance(x, int) else float(x)).as_integer_ratio()
+
+    def bit_count(self) -> int:
+        """Return how many bits are 1 in the absolute value of the only element, as NumPy's scalars do; TypeError for a
+        number that is no integer.
+        """
+        return index(cast(Any, self.item())).bit_count()
 
     def __delitem__(self, key: Any) -> None:
         raise ValueError(expected("delitem", "x", "keep all its elements (xt.numpy.delete returns others)", repr(key)))

@@ -27,8 +27,8 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
 from ..tensor.methods import Methods
-from ..tensor.operands import SCALARS, chosen_device, one_correction, without_operators
-from ..tensor.operators import COMPARED, SPELLED, Operators
+from ..tensor.operands import SCALARS, answer_of, chosen_device, one_correction, without_operators
+from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
 from .elsewhere import call_known, update_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
@@ -273,8 +273,8 @@ def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[
 
 
 def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
-    """Return NotImplemented for foreign operands, so that their reflected operators are tried; as in NumPy, a sequence
-    times an integer is repeated, and no number equals None or a string.
+    """Return NotImplemented for foreign operands, so that their reflected operators are tried, or what sparse arrays
+    answer; as in NumPy, a sequence times an integer is repeated, and no number equals None or a string.
     """
     if op.name == "multiply":
         x, other = operands if isinstance(operands[0], Tensor) else operands[::-1]
@@ -288,9 +288,16 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
             return apply(op, plain)
         x, other = operands
         if op.name not in ("equal", "not_equal") or not (other is None or isinstance(other, (str, bytes))):
-            return NotImplemented
+            return _foreign(SPELLED[op.name], x, other)
         found = xt.full(x.shape, op.name == "not_equal", dtype=xt.bool, device=x.device)
         return valued(found) if is_value(x) else found
+
+
+def _foreign(name: str, x: Any, other: Any) -> Any:
+    """Return what the foreign operand of an operator answers, NotImplemented if it is to be asked by Python."""
+    if isinstance(other, Tensor):
+        return answer_of(x, f"__{name}__", other)
+    return answer_of(other, f"__{MIRRORED.get(name, f'r{name}')}__", x)
 
 
 def _spell(op: Op) -> None:

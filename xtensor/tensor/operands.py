@@ -56,6 +56,19 @@ def without_operators(x: Any) -> Any:
     return x if found is None or found.dtype.kind not in "biufc" else found
 
 
+def answer_of(other: Any, method: str, x: Tensor) -> Any:
+    """Return what the operator of an object says of a tensor, or of its NumPy array: SciPy's sparse arrays know only
+    the latter. NotImplemented unless the object asks NumPy to be asked first by `__array_priority__` alone; those with
+    `__array_ufunc__` know more than arrays.
+    """
+    kind = type(other)
+    answer = getattr(kind, method, None)
+    if answer is None or not hasattr(kind, "__array_priority__") or hasattr(kind, "__array_ufunc__"):
+        return NotImplemented
+    found = answer(other, x)
+    return answer(other, np.asarray(x)) if found is NotImplemented else found
+
+
 def numpy_of(x: Any) -> Any:
     """Return the array of another library's object, a value that is assigned; anything else as it is."""
     found = None if isinstance(x, (Tensor, np.ndarray, np.generic)) or type(x) in SCALARS else foreign_array(x)

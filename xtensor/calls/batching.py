@@ -30,12 +30,12 @@ from ..tensor.operands import as_tensor
 from ..tensor.trees import Rebuild, flatten
 from .arrays import Snapshot
 from .batched_tape import StayApartError, Tape, kept_below
-from .capture import Watch
 from .known import asks_for_plain_calls
 from .library import on, rearranged
 from .op import node_later, reduce
 from .reach import Reach
 from .rebound import Contents
+from .watch import Watch
 
 if TYPE_CHECKING:
     from ..plan.layouts import Meta

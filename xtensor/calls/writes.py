@@ -348,7 +348,7 @@ def _write(node: Node, target: Tensor, operand: Operand, held: int) -> bool:
     if node.dtype != target.dtype:
         node = node_of(CAST, (node,), {"dtype": target.dtype}, node.shape, target.dtype, node.device)
     is_dropped = isinstance(operand, Tensor) and is_temporary(getrefcount(operand), held)
-    passing: Any = operand.value if is_dropped else None
+    passing: Any = cast(Tensor, operand).value if is_dropped else None
     passing = passing if isinstance(passing, Node) else None
     if write_again(node, target.blob, passing):
         return True

@@ -96,10 +96,11 @@ class Alike(NamedTuple):
         return self.trace.of([own if own is None or type(own) is Node else value for own, value in both])
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """A check that a boolean, read as a byte, is what it was when the call was captured."""
 
-    is_true: bool
+    def __init__(self, is_true: bool) -> None:
+        self.is_true = is_true
 
     def __call__(self, native: Native) -> None:
         if bool(native) is not self.is_true:

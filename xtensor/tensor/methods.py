@@ -60,9 +60,10 @@ class Methods:
 
     def item(self, *index: int) -> Scalar:
         """Return one element (the only one, or the one at `index`) as a Python scalar."""
-        if watchers and not index and self.dtype.kind == "b" and self.size == 1:
-            return bool(self)
-        return self.host().item(*index)
+        own: Any = self
+        if watchers and not index and own.dtype.kind == "b" and own.size == 1:
+            return bool(own)
+        return own.host().item(*index)
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python scalars."""

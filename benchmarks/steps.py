@@ -146,6 +146,23 @@ def ten_kernels_jax(xp: Any, x: Any, y: Any, z: Any) -> Any:
     return x, y, z
 
 
+def clipped(xp: Any, w: Any, v: Any, slope: Any) -> Any:
+    """One step of gradient descent with momentum, by a slope whose norm is limited: a branch on a value."""
+    norm = xp.sqrt(xp.sum(slope * slope))
+    if norm > 1.0:
+        slope = slope * (1.0 / norm)
+    v *= 0.9
+    v += slope
+    w -= 0.1 * v
+    return None
+
+
+def clipped_jax(xp: Any, w: Any, v: Any, slope: Any) -> Any:
+    norm = xp.sqrt(xp.sum(slope * slope))
+    v = 0.9 * v + slope * xp.where(norm > 1.0, 1.0 / norm, 1.0)
+    return w - 0.1 * v, v, slope
+
+
 def sea_water(n: int) -> Step:
     """Return an expression of hundreds of steps over so many cells."""
     name = f"sea water, {n}"
@@ -160,6 +177,10 @@ STEPS = [
     Step("lattice Boltzmann, 9 x 48 x 48", lambda rng: [rng.random((9, 48, 48)) + 1.0], boltzmann, None),
     Step("conjugate gradients, 40", system, conjugate_gradients, conjugate_gradients_jax),
     Step("ten kernels, 1000", lambda rng: [rng.random(1000) for _ in range(3)], ten_kernels, ten_kernels_jax),
+    *[
+        Step(f"clipped step, {n}", lambda rng, n=n: [rng.random(n) for _ in range(3)], clipped, clipped_jax)
+        for n in (1000, 100_000)
+    ],
     *[sea_water(n) for n in (4096, 65_536, 1_048_576)],
 ]
 

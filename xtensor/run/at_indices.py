@@ -20,7 +20,7 @@ from ..plan.layouts import Meta, Task
 from .factors import FAILED, RESULT
 from .native import Launch, Making
 from .places import NEW, Along, AtIndices, Gather, Selected, Window
-from .taken_down import Called, Spot
+from .taken_down import Called, Outcome, Spot
 
 # The sizes of elements that can be moved, and the most arrays of indices that a key may have.
 _SIZES, _MOST_INDICES = (1, 2, 4, 8, 16), 4
@@ -156,13 +156,16 @@ def can_be_indexed(step: Called) -> bool:
 
 
 class ByCheck:
-    """A check of classes. If one does not exist, the driver stops."""
+    """A check of classes, or of the boolean that a call branches on. If one does not exist, or it is another one, the
+    driver stops.
+    """
 
     seconds, aligned = 0.0, False
 
     def __init__(self, step: Called) -> None:
         self._meta, self._bounds = step.takes[0].meta, step.bounds
-        self.task = Task("check of classes", self._meta.nbytes)
+        name = step.function.__name__ if isinstance(step.function, Outcome) else "check of classes"
+        self.task = Task(name, self._meta.nbytes)
 
     def launches(self, making: Making) -> list[Launch]:
         """Return the launch."""

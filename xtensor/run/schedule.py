@@ -307,7 +307,8 @@ def _name(function: Any) -> str:
     """Return the name of a function, which may be wrapped in partial ones."""
     while isinstance(function, partial):
         function = function.func
-    return str(getattr(function, "__qualname__", type(function).__qualname__)).replace(".<locals>.<lambda>", "")
+    name = getattr(function, "__name__", type(function).__qualname__)
+    return str(getattr(function, "__qualname__", name)).replace(".<locals>.<lambda>", "")
 
 
 Instruction = Kernels | Blobwise | Library | Shown | Call | Copied | Blank | Checked

@@ -99,6 +99,8 @@ class Alike(NamedTuple):
 class Outcome:
     """A check that a boolean, read as a byte, is what it was when the call was captured."""
 
+    __name__ = "check of a branch"
+
     def __init__(self, is_true: bool) -> None:
         self.is_true = is_true
 

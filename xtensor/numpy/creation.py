@@ -135,10 +135,12 @@ def array(
     ndmax: int | None = None,
     like: Any = None,
 ) -> Tensor:
-    usual = dtype is None and copy is True and order == "K" and not ndmin and like is ndmax is None
-    if usual and _is_short(object) and not thin_closed[0]:
-        with suppress(*LONG_WAY):
-            return cast(Tensor, made_at_once(numpy.array, (object,), {}))
+    if dtype is None and copy is True and order == "K" and not ndmin and like is ndmax is None:
+        if _is_short(object) and not thin_closed[0]:
+            with suppress(*LONG_WAY):
+                return cast(Tensor, made_at_once(numpy.array, (object,), {}))
+        if type(object) is list or type(object) is Tensor:
+            return cast(Tensor, xt.asarray(object, copy=True))
     refuse_stranger(object, "array")
     if isinstance(copy, str):
         raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
@@ -169,6 +171,8 @@ def asarray(
     copy: bool | None = None,
     like: Any = None,
 ) -> Tensor:
+    if type(a) is Tensor and not copy and dtype is order is device is None:
+        return a
     refuse_stranger(a, "asarray")
     return _as_order("asarray", xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
 

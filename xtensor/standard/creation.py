@@ -116,11 +116,12 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
 
 # The types of Python's numbers.
 _NUMBERS = frozenset((bool, int, float, complex))
+_ROWS = frozenset((list, tuple))
 
 
 def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
-    """Return a Python number, or a list or tuple of numbers and thin faces, as NumPy makes an array of it; None for
-    other objects, and if NumPy refuses: the long way says what is wrong.
+    """Return a Python number, a list or tuple of numbers and thin faces, or one of such rows of numbers, as NumPy makes
+    an array of it; None for other objects, and if NumPy refuses: the long way says what is wrong.
     """
     kind = type(obj)
     if kind is list or kind is tuple:
@@ -128,7 +129,8 @@ def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
         if Tensor in kinds and not (histories[0] or thin_closed[0]):
             obj = [one._data if type(one) is Tensor else one for one in obj]
             kinds = set(map(type, obj)) - {np.ndarray}
-        if not kinds <= _NUMBERS:
+        are_rows = bool(kinds) and kinds <= _ROWS
+        if not (all([_NUMBERS.issuperset(map(type, row)) for row in obj]) if are_rows else kinds <= _NUMBERS):
             return None
     elif kind not in _NUMBERS:
         return None

@@ -130,7 +130,7 @@ def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
             obj = [one._data if type(one) is Tensor else one for one in obj]
             kinds = set(map(type, obj)) - {np.ndarray}
         are_rows = bool(kinds) and kinds <= _ROWS
-        if not (all([_NUMBERS.issuperset(map(type, row)) for row in obj]) if are_rows else kinds <= _NUMBERS):
+        if not (all(_NUMBERS.issuperset(map(type, row)) for row in obj) if are_rows else kinds <= _NUMBERS):
             return None
     elif kind not in _NUMBERS:
         return None

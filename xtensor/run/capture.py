@@ -232,6 +232,9 @@ class Capture:
         """
         with self.inside():
             outcome = Outcome(bool(blob.shallow_copy().native()))
+        if self.reason:  # from here on the call may go on as a plain one
+            self.refuse(LOOKED)
+            return outcome.is_true
         self.called(outcome, (blob.view(blob.layout, dtype=np.dtype(np.uint8)),), (), name="bool")
         return outcome.is_true
 

@@ -213,6 +213,11 @@ np.random.default_rng(a[0, 1]).random(2) | np.random.default_rng([a[0, 1], 3]).r
 ]
 
 
+# NumPy 2.5 and later refuse vectors of two elements, which xtensor goes on taking.
+if numpy.lib.NumpyVersion(numpy.__version__) >= "2.5.0":
+    PRODUCTS = [text for text in PRODUCTS if "np.cross" not in text or not any(w in text for w in (":2]", "1:]", "q"))]
+
+
 @pytest.mark.parametrize("mode", ["auto", "always", "gradient"])
 @pytest.mark.parametrize("text", [*SPREADS, *WITHOUT_FREEDOM, *PRODUCTS, *QUANTILES, *TRANSFORMS])
 def test_computed(text: str, mode: str) -> None:

@@ -102,8 +102,9 @@ def fuse(function: Callable[P, R], /, *, strict: bool = False) -> Fused[P, R]:
     write to its arguments and to other tensors, and return tensors and constants in tuples, lists, dicts or
     dataclasses, nested in any way. The first call with arguments of certain dtypes, shapes, strides, overlaps and
     constants runs it and records every step; the second prepares a schedule of these steps; later calls run the
-    schedule. A call that branches otherwise, on a value that it computes, is recorded in the same way. Where the schedule could differ from a plain call, and for small arrays, where library calls cost less,
-    the function is simply called. The method `why` of the returned function gives the reason.
+    schedule. A call that branches otherwise, on a value that it computes, is recorded in the same way. Where the
+    schedule could differ from a plain call, and for small arrays, where library calls cost less, the function is simply
+    called. The method `why` of the returned function gives the reason.
     strict: whether a call that cannot be captured raises an error with that reason instead.
 
     NumPy arrays among the arguments, and in lists, tuples and dicts of these, are passed to the function as tensors

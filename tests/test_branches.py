@@ -125,6 +125,15 @@ def test_numbers_decide_as_well() -> None:
             np.testing.assert_array_equal(fused(xt.asarray(x), k).numpy(), wanted)
 
 
+def test_a_value_that_is_a_kind_of_its_own_finds_the_ways_of_others() -> None:
+    """The first value of a number makes a kind; its other branch is one of those for all values, captured once."""
+    fused = xt.fuse(lambda x, k: x * k if x[0] > 0 else x + k)
+    for first, k in [(1.0, 1.0), (1.0, 2.0), *[(-1.0, 1.0), (1.0, 1.0), (-1.0, 3.0), (1.0, 3.0)] * 2 * MOST_WAYS]:
+        x = np.array([first, 1.0])
+        np.testing.assert_array_equal(fused(xt.asarray(x), k).numpy(), x * k if first > 0 else x + k)
+    assert ways_of(fused) == 3
+
+
 def test_shapes_depend_on_a_branch() -> None:
     """The results of two ways may have any forms."""
     fused = xt.fuse(lambda x: (x, 3, None) if x[0] > 0 else {"y": x[:2] * 2.0})

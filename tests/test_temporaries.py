@@ -105,6 +105,18 @@ def by_function(x: Any) -> Any:
     return value
 
 
+def by_method(x: Any) -> Any:
+    value = x * 2.0
+    x.__iadd__(value)
+    return value
+
+
+def by_method_of_class(x: Any) -> Any:
+    value = x * 2.0
+    xt.Tensor.__setitem__(x, ..., value)
+    return value
+
+
 def generated(x: Any) -> Any:
     def values() -> Iterator[Any]:
         value = x * 2.0
@@ -116,7 +128,7 @@ def generated(x: Any) -> Any:
 
 HELD: list[Callable[[Any], Any]] = [
     *(variable, parameter, attribute, element, called, chosen, assigned_to_two, bound_in_passing, several, part),
-    *(by_function, generated),
+    *(by_function, by_method, by_method_of_class, generated),
 ]
 
 

@@ -259,7 +259,7 @@ class Fused(Dispatched, Generic[P, R]):
         if known is not None:
             for way in known.ways():
                 yield way, way.again.cells, ()
-        for mask in self._masks if known is None else ():
+        for mask in self._masks if known is None or known.branches else ():
             known = self._known.get(masked(signature, mask)) if mask[-1] < len(signature) else None
             values = [] if known is None else [one[1] for one in numbers if one[0] in mask]
             for way in () if known is None else known.ways():

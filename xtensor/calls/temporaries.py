@@ -1,7 +1,8 @@
 """Temporaries: operands of `x += y` and `x[...] = y` that nothing but the statement holds, so that a pass which
 computes them on its way need not keep their values.
 
-References tell, as for NumPy's own reuse of temporaries. From Python 3.14 on the stack only borrows variables, whose
+References tell, as for NumPy's own reuse of temporaries, where a statement writes: a call, as of `x.__iadd__(y)`, has
+fewer of its own, so that a variable's would not be noticed. From Python 3.14 on the stack only borrows variables, whose
 references it does not count: there, the statement must also have computed its operand itself, according to its byte
 code. (C extensions ask PyUnstable_Object_IsUniqueReferencedTemporary, which looks at the topmost frame: ours.)
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
+from opcode import opname
 from types import CodeType
 
 from .thin import held_beside
@@ -40,15 +42,24 @@ def is_temporary(counted: int, expected: int) -> bool:
     """Return whether a statement's operand is a temporary. counted: the references to it in the function that asks;
     expected: those of a temporary there; there is one more while calls are counted.
     """
-    return counted <= expected + held_beside[0] and (_VERSION < _BORROWING or _is_computed_by_the_statement())
+    return counted <= expected + held_beside[0] and _is_written_by_a_statement()
 
 
-def _is_computed_by_the_statement() -> bool:
-    """Return whether the innermost code outside of this package is a statement that writes what it just computed."""
+def _is_written_by_a_statement() -> bool:
+    """Return whether the innermost code outside of this package is a statement that writes; where references to
+    variables are borrowed, one that writes what it just computed.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
         frame = frame.f_back
-    return _writes_what_it_computes(frame.f_code, frame.f_lasti)
+    told = _writes if _VERSION < _BORROWING else _writes_what_it_computes
+    return told(frame.f_code, frame.f_lasti)
+
+
+@lru_cache(maxsize=4096)
+def _writes(code: CodeType, at: int) -> bool:
+    """Return whether the instruction at an offset writes, rather than calls a function that does."""
+    return opname[code.co_code[at]] in _ABOVE
 
 
 @lru_cache(maxsize=4096)

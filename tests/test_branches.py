@@ -296,6 +296,26 @@ def test_strict_functions_may_branch() -> None:
         xt.fuse(lambda x: x * float(x[0]), strict=True)(xt.ones(3))
 
 
+@pytest.mark.parametrize("order", [(1.0, -9.0, -1.0), (-9.0, 1.0, -1.0)])
+def test_strict_functions_refuse_one_way(order: tuple[float, ...]) -> None:
+    """A way that cannot be captured raises; it is no reason to refuse the others, whichever comes first."""
+
+    def function(x: Any) -> Any:
+        if x[0] > 0:
+            return x * 2.0
+        return x * float(x[0]) if x[0] < -5 else x + 1.0
+
+    fused = xt.fuse(function, strict=True)
+    for first in order * 3:
+        x = xt.full(3, first)
+        if first < -5:
+            with pytest.raises(RuntimeError, match=r"\[values\]"):
+                fused(x)
+        else:
+            np.testing.assert_array_equal(fused(x).numpy(), function(x).numpy())
+    assert ways_of(fused) == 2
+
+
 def test_threads_go_their_own_ways() -> None:
     """Calls of several threads at once, each with booleans of its own."""
     fused, faults = xt.fuse(limited), list[str]()

@@ -374,7 +374,8 @@ class Fused(Dispatched, Generic[P, R]):
         result, done, known = watched
         if traced is not None:
             result = done.settled(result, found[4])
-        if known.reason != DISTURBED and not disturbed and not is_lost:
+        is_refused = self._strict and known.is_one_way  # an error now, but no reason to refuse calls that go other ways
+        if known.reason != DISTURBED and not (disturbed or is_lost or is_refused):
             self._remember(signature, known)
         if counts(done.left, {one[2:] for order, one in enumerate(found[5]) if order not in self._fixed}):
             self._note_counter(() if traced is None else traced.chosen)
@@ -643,7 +644,7 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[An
     reason = reason or capture.reason  # a result may lie in unknown memory
     if captured is None or reason or (capture.checked and not captured.may_be_repeated):
         plain = Known(None, (), done.build, reason or capture.checked)
-        plain.is_long = reason.startswith(LONG)
+        plain.is_long, plain.is_one_way = reason.startswith(LONG), capture.branches
         return plain
     if (done.left or captured.branches) and captured.fails_late and not captured.can_be_undone(capture.arguments):
         return Known(None, (), done.build, LATE)

@@ -54,7 +54,8 @@ class Known:
     the settings under which library calls cost less, or are the only way, as far as is known; runs: those under which
     its schedule runs. used: the number of its last call. uses: how many calls Python has answered; kinds: those of
     machine code, which has answered others.
-    is_long: whether only its first steps were recorded, as more do not pay yet. again: the arithmetic on numbers;
+    is_long: whether only its first steps were recorded, as more do not pay yet. is_one_way: whether the call branched
+    before it did what cannot be captured, so that others may be captured. again: the arithmetic on numbers;
     otherwise: the record of another call of the same signature, which branched differently: a comparison of such
     numbers, or a boolean of its own, was another one.
     """
@@ -71,7 +72,7 @@ class Known:
     ) -> None:
         self.captured, self.leaves, self.build, self.reason, self.values = captured, leaves, build, reason, values
         self.spent, self.left = spent, left
-        self.is_long = False
+        self.is_long = self.is_one_way = False
         self.plain: Any = None
         self.runs: Any = None
         self.used = 0

@@ -147,6 +147,11 @@ class Capture:
         return any([isinstance(step, Called) and not step.takes for step in self.steps])
 
     @property
+    def branches(self) -> bool:
+        """Whether the call may have branched on booleans that it computed."""
+        return any([isinstance(step, Called) and isinstance(step.function, Outcome) for step in self.steps])
+
+    @property
     def reaches_out(self) -> bool:
         """Whether memory is read or written that is not that of an argument."""
         return self.reason.startswith((OUTSIDE, WRITES, DISTURBED))

@@ -36,7 +36,7 @@ from .running import ByRunning, can_run
 from .schedule import Call, Copied, Library, Made, Ready, Schedule
 from .simplified import meet, simplified, uses
 from .standing import Standing, standing
-from .taken_down import Called, Evaluated, Outcome, Spot
+from .taken_down import Called, Evaluated, Spot
 
 # The most bytes of arguments that are copied before a call that may fail after it has written some of them.
 UNDONE = 1 << 24
@@ -180,7 +180,7 @@ class Captured:
         self._others: dict[Settings, Schedule] = {}  # under other settings: calls may alternate between them
         self.may_be_repeated = not (self.written or capture.draws)  # with the same outcome, after any part of it
         self.fails, self.fails_late = (False, False) if self.may_be_repeated else _fails(self)
-        self.branches = any([isinstance(step, Called) and isinstance(step.function, Outcome) for step in self.steps])
+        self.branches = capture.branches
         self._saved, self.pays_dispatched = self._costs(looked, costs.TAPED * capture.taped)
         self.pays_dispatched &= is_dispatched
 

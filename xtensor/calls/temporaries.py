@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from opcode import opname
 from types import CodeType
 
 from .thin import held_beside
@@ -59,13 +58,15 @@ def _is_written_by_a_statement() -> bool:
 @lru_cache(maxsize=4096)
 def _writes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes, rather than calls a function that does."""
+    from opcode import opname  # loaded by the first large write
+
     return opname[code.co_code[at]] in _ABOVE
 
 
 @lru_cache(maxsize=4096)
 def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes the value of one that computes, rather than a variable."""
-    import dis  # only Pythons that borrow need it
+    import dis  # loaded by the first large write
 
     steps = [step for step in dis.get_instructions(code) if step.offset <= at]
     above = _ABOVE.get(steps[-1].opname)

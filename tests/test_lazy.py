@@ -29,7 +29,7 @@ from xtensor.calls import thin
 from xtensor.devices import cpu
 from xtensor.devices.cpu import CPU, CPUBackend
 from xtensor.graph.node import Node
-from xtensor.plan.costs import CHEAP_BELOW, DIRECT_BELOW, DIRECT_BYTES
+from xtensor.plan.costs import CHEAP_BELOW, DIRECT_BELOW, DIRECT_BYTES, NARROW_BELOW
 from xtensor.run import executor, prepare, replay
 from xtensor.run.executor import ledger
 
@@ -247,14 +247,17 @@ def test_errors_are_raised_at_the_call() -> None:
 
 
 @pytest.mark.parametrize("lazy", ["auto", "always", "never"])
-@pytest.mark.parametrize("nbytes", [8, DIRECT_BELOW - 8, DIRECT_BELOW, DIRECT_BELOW + 8, CHEAP_BELOW, CHEAP_BELOW + 8])
+@pytest.mark.parametrize(
+    "nbytes",
+    [8, DIRECT_BELOW - 8, *[limit + more for limit in (DIRECT_BELOW, CHEAP_BELOW, NARROW_BELOW) for more in (0, 8)]],
+)
 def test_when_calls_are_recorded(lazy: Any, nbytes: int) -> None:
-    """By default calls are recorded from 256 KiB on; cheap ones from 512."""
-    x, limits = xt.zeros((nbytes // 8,)), (CHEAP_BELOW, DIRECT_BELOW)
+    """By default calls are recorded from 256 KiB on; cheap ones from 512, those with booleans as results from 1024."""
+    x, limits = xt.zeros((nbytes // 8,)), (CHEAP_BELOW, NARROW_BELOW, DIRECT_BELOW)
     with thin.in_python(), xt.options(lazy=lazy):
         results = [x + 1, 1 - x, xt.sum(x, axis=0), x > 0, xt.sqrt(x), xt.exp(x)]
-    cheap, costly = ({"auto": nbytes > most, "always": True, "never": False}[lazy] for most in limits)
-    assert [y.is_pending for y in results] == [cheap] * 5 + [costly]
+    cheap, narrow, costly = ({"auto": nbytes > most, "always": True, "never": False}[lazy] for most in limits)
+    assert [y.is_pending for y in results] == [cheap, cheap, cheap, narrow, cheap, costly]
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "hypot", "logaddexp"])
@@ -403,7 +406,7 @@ RECORDED: dict[str, Callable[[xt.Tensor], xt.Tensor]] = {
 @pytest.mark.parametrize("call", RECORDED.values(), ids=RECORDED.keys())
 def test_one_rule_says_what_is_recorded(call: Callable[[xt.Tensor], xt.Tensor]) -> None:
     """Asked for, or of large operands, but not too large: the first call and later ones go by the same rule."""
-    x = xt.ones((400, 200)).evaluate()  # 640 000 bytes
+    x = xt.ones((400, 400)).evaluate()  # 1 280 000 bytes
     small = xt.ones((2, 100)).evaluate()
     for _ in range(3):
         assert call(x).is_pending and not call(small).is_pending

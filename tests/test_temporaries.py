@@ -181,6 +181,7 @@ def test_statements_that_compute_their_operand() -> None:
         "d.x[...] = y @ z",
     ):
         assert writes(code_of(statement)) == [True], statement
+    assert writes(code_of("x[y, z] -= f(y)")) == [True, True]
     for statement in ("x += y", "x[...] = y", "x[1:] = y", "x += d.y", "x += y if z else f(y)", "x[f(z)] = y"):
         assert writes(code_of(statement))[0] is False, statement  # a branch may have the instruction twice
     assert writes(code_of("x[...] = z[...] = f(y)")) == [False, False]

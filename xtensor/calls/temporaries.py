@@ -72,6 +72,8 @@ def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     above = _ABOVE.get(steps[-1].opname)
     if above is None or steps[-1].is_jump_target:
         return False
+    if [(step.opname, step.arg) for step in steps[-3:-1]] == [("SWAP", 3), ("SWAP", 2)]:
+        steps, above = [*steps[:-3], steps[-1]], 0  # `x[i] += y`, which brings its result below x and i
     while above > 0 and len(steps) > 1:  # values that were pushed after the operand
         step = steps[-2]
         if step.is_jump_target or step.opname in ("COPY", "SWAP") or step.opcode in (*dis.hasjrel, *dis.hasjabs):

@@ -114,13 +114,20 @@ def with_masks(maker: Maker, seed: int) -> list[str]:
     return found
 
 
+def arrays_of(lines: list[str], maker: Maker, kinds: str) -> dict[str, Any]:
+    """Return the arrays of some kinds that lines bind, by name: not those of NumPy's own, whose arithmetic warns, which
+    is an error here.
+    """
+    bound = {line.partition(" ")[0] for line in lines}
+    hosts = {line.partition(" ")[0] for line in maker.lines if "xp.host(" in line}
+    found = {name: x for name, x in maker.variables().items() if name in bound and x.ndim and x.dtype.kind in kinds}
+    return {name: x for name, x in found.items() if name not in hosts}
+
+
 def with_numbers(lines: list[str], maker: Maker, seed: int) -> list[str]:
     """Return statements that compute with, compare and write numbers that are given, and elements of variables."""
-    rng, found = random.Random(seed), []
-    bound = {line.partition(" ")[0] for line in lines}
-    every = {name: x for name, x in maker.variables().items() if name in bound and x.ndim and x.dtype.kind in "ifc"}
-    hosts = {line.partition(" ")[0] for line in maker.lines if "xp.host(" in line}
-    names = [name for name in every if name not in hosts]
+    rng, found, every = random.Random(seed), [], arrays_of(lines, maker, "ifc")
+    names = [*every]
     new = max([int(name[1:]) for name in maker.variables()], default=0) + 10  # those that statements with masks bind
     for name in rng.sample(names, min(3, len(names))):
         x, number = every[name], rng.choice(["n0", "n1", "(n0 + 1)", "(n1 - n0)", "(n1 * n0)"])
@@ -155,11 +162,8 @@ def with_factors(lines: list[str], maker: Maker, seed: int) -> list[str]:
 
 def with_branches(lines: list[str], maker: Maker, seed: int) -> list[str]:
     """Return statements that do one thing or another, depending on elements of variables."""
-    rng, found = random.Random(seed), []
-    bound = {line.partition(" ")[0] for line in lines}
-    every = {name: x for name, x in maker.variables().items() if name in bound and x.ndim and x.dtype.kind in "if"}
-    hosts = {line.partition(" ")[0] for line in maker.lines if "xp.host(" in line}
-    names = [name for name in every if name not in hosts]
+    rng, found, every = random.Random(seed), [], arrays_of(lines, maker, "if")
+    names = [*every]
     new = max([int(name[1:]) for name in maker.variables()], default=0) + 300  # those of other statements are below
     for name in rng.sample(names, min(3, len(names))):
         other, new = rng.choice(names), new + 1

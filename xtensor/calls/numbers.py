@@ -31,9 +31,6 @@ TELLING = frozenset(("type", "__class__"))
 # Held while Numbers are in lists, dicts and objects; and how often they were put there or taken away.
 _placing, placed = fork_safe_lock(), [0]
 
-# The cells of a call without numbers that are inputs.
-NO_CELLS: tuple[Any, ...] = ()
-
 # Limits: of sets of numbers that are inputs of a function, of kinds that comparisons of these may lead to, and of bytes
 # that a traced call writes, as they are copied before.
 MOST_MASKS, MOST_WAYS, MOST_COPIED = 8, MOST_VALUES, 1 << 30

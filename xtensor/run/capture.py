@@ -237,9 +237,8 @@ class Capture:
         """
         with self.inside():
             outcome = Outcome(bool(blob.shallow_copy().native()))
-        if self.reason:  # from here on the call may go on as a plain one
+        if self.reason:  # a plain call from here on, at the latest
             self.refuse(LOOKED)
-            return outcome.is_true
         self.called(outcome, (blob.view(blob.layout, dtype=np.dtype(np.uint8)),), (), name="bool")
         return outcome.is_true
 

@@ -97,12 +97,15 @@ class Alike(NamedTuple):
 
 
 class Outcome:
-    """A check that a boolean, read as a byte, is what it was when the call was captured."""
+    """A check that a boolean, read as a byte, is what it was when the call was captured. bounds: as of a check of
+    classes, of which there is one, or none beside the number 1.
+    """
 
     __name__ = "check of a branch"
 
     def __init__(self, is_true: bool) -> None:
         self.is_true = is_true
+        self.bounds = (0, 1) if is_true else (1, None)
 
     def __call__(self, native: Native) -> None:
         if bool(native) is not self.is_true:
@@ -145,11 +148,9 @@ class Called(NamedTuple):
 
     @property
     def bounds(self) -> tuple[int, int | None] | None:
-        """For a check of classes how many there are, and the number that is ignored or None; None for other calls. That
-        of an outcome has one class, or none and the number 1.
-        """
+        """For a check of classes how many there are, and the number that is ignored or None; None for other calls."""
         if isinstance(self.function, Outcome):
-            return (0, 1) if self.function.is_true else (1, None)
+            return self.function.bounds
         if not getattr(getattr(self.function, "func", None), "checks", False):
             return None
         given: dict[str, Any] = self.function.keywords  # type: ignore[attr-defined]

@@ -221,8 +221,7 @@ class _Worker:
     def give(self, job: _Job, processor: int) -> None:
         """Wake the thread for a job, on another processor than the caller's."""
         self.job = job
-        if processor != self.avoids:
-            self.avoid(processor)
+        self.avoid(processor)
         self.call()
 
     def call(self) -> None:
@@ -232,11 +231,13 @@ class _Worker:
         self.box.words[LIMIT] = 0
 
     def avoid(self, processor: int) -> None:
-        """Keep the thread off a processor, the caller's.
+        """Keep the thread off a processor, the caller's, where the system has it: -1 elsewhere.
 
         Linux in a virtual machine takes a sleeping processor for a busy one and puts both threads onto one: the second
         would begin when the first has finished.
         """
+        if processor == self.avoids:
+            return
         self.avoids = processor
         allowed = os.sched_getaffinity(0)
         with suppress(OSError):  # forbidden in some sandboxes; it is only slower then
@@ -411,8 +412,7 @@ class _Team:
         boxes = []
         for worker in workers:
             box = worker.box
-            if processor != worker.avoids:
-                worker.avoid(processor)
+            worker.avoid(processor)
             if not box.watched():
                 box.refuse(number < _processors())
                 worker.call()

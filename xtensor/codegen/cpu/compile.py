@@ -34,6 +34,8 @@ CHEAP, GOOD = 0, 2
 # Code that has run so often, or for so many seconds, is worth compiling well.
 HOT_CALLS, HOT_SECONDS = 12, 0.01
 
+ON_WINDOWS = os.name == "nt"
+
 # Compiled kernels held in memory; the oldest go first.
 CODES = 1024
 
@@ -257,7 +259,12 @@ def _new_machine(level: int) -> Any:
     llvm.initialize_native_asmprinter()
     machine = the_host()
     return llvm.Target.from_triple(machine.triple).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="small", jit=True
+        cpu=machine.cpu,
+        features=machine.features,
+        opt=level,
+        reloc="pic",
+        codemodel="large" if ON_WINDOWS else "small",
+        jit=True,
     )
 
 
@@ -274,13 +281,14 @@ LINKED = 32
 def _linker(stays: bool) -> tuple[Any, int]:
     """Return a linker, with its number of kernels. It uses JITLink, which keeps a kernel and its constants together.
 
-    LLVM's older linker allocates them separately, and ends the process if gigabytes of arrays lie between them.
+    LLVM's older linker allocates them separately, and ends the process if gigabytes of arrays lie between code and what
+    it finds by a distance of 32 bits. llvmlite has only that one on Windows: there code holds whole addresses.
     """
     import llvmlite.binding as llvm
 
     linker, count = _linkers.get(stays, (None, LINKED))
     if count == LINKED:  # a new machine, as the linker takes ownership of it
-        linker, count = llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=True), 0
+        linker, count = llvm.create_lljit_compiler(_new_machine(CHEAP), use_jit_link=not ON_WINDOWS), 0
     _linkers[stays] = linker, count + 1
     return linker, count
 
@@ -292,6 +300,8 @@ def _object_of(text: str, level: int) -> bytes:
     # A context of its own: in the global one each text would leave its constants and types, some 5 kB, for ever.
     module = llvm.parse_assembly(text, context=llvm.create_context())
     module.verify()  # a wrong module is an error here and a crash later
+    for function in module.functions:
+        function.add_function_attribute("nounwind")  # tables for exceptions, which nothing throws, would be linked too
     compiled: bytes = machine.emit_object(module)
     return compiled
 

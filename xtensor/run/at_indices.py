@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-
 from ..base.layout import Layout, Shape, broadcast_shapes, strides_over
 from ..codegen.cpu import at_indices as code
 from ..codegen.cpu.compile import host
@@ -203,8 +201,8 @@ def indexed(step: Called) -> list[tuple[Spot, int]]:
 
 
 def _kind(meta: Meta) -> str:
-    """Return the character of the dtype of indices, "" if machine code cannot read them."""
-    return "l" if meta.dtype == np.int64 else meta.dtype.char if meta.dtype.char in code.INDICES else ""
+    """Return the letter of the dtype of indices, "" if machine code cannot read them."""
+    return code.LETTERS.get(meta.dtype, "")
 
 
 def _metas(step: Called) -> tuple[Meta, Meta, list[Meta]]:

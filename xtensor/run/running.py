@@ -33,7 +33,7 @@ class ByRunning:
         for name, axis in zip((*OUTER, "row"), (*outer, row), strict=True):
             known |= {f"n.{name}": axis.length, f"x.{name}": axis.steps[0], f"y.{name}": axis.steps[1]}
         words = [known.get(name, 0) for name in code.NAMES]
-        made = code.call_of(self._name, self._x.dtype.char)
+        made = code.call_of(self._name, self._x.dtype.name)
         return [Launch(made, (1,), len(words), words, [(0, 0, 0), (1, RESULT, 0)])]
 
 
@@ -42,8 +42,7 @@ def can_run(step: Called) -> bool:
     if step.runs_along is None or host() is None:
         return False
     x, y = _metas(step)
-    is_known = x.dtype.char in code.TYPES and (x.dtype.kind == "f" or x.dtype.itemsize == 8)
-    if not is_known or (x.dtype, x.shape) != (y.dtype, y.shape) or not y.nbytes:
+    if x.dtype.name not in code.TYPES or (x.dtype, x.shape) != (y.dtype, y.shape) or not y.nbytes:
         return False
     if y.layout.offset or not y.layout.is_dense(y.dtype.itemsize) or y.nbytes > costs.NATIVE_INDEXED:
         return False

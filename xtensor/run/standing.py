@@ -198,4 +198,4 @@ def _way(dtype: DType, second: bool) -> Callable[[Any], Any] | None:
     """Return the function that converts a cell to the first or second word of a scalar; None if they are the same."""
     if dtype.char == "d":
         return None
-    return whole if dtype.char == "l" else partial(packable, dtype=dtype, second=second)
+    return whole if dtype == np.int64 else partial(packable, dtype=dtype, second=second)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from .compile import Code, handmade
 from .mailbox import load
 
@@ -48,7 +50,9 @@ def loop(name: str, body: str) -> str:
 """
 
 
-# Kinds of indices, by the characters of their dtypes, and how they become 64 bits.
+# Kinds of indices: letters of their dtypes, where NumPy's are others on Windows, and how less than 64 bits become 64.
+LETTERS = {np.dtype(f"i{size}"): letter for size, letter in zip((1, 2, 4, 8), "bhil", strict=True)}
+LETTERS |= {np.dtype(f"u{size}"): letter for size, letter in zip((1, 2, 4), "BHI", strict=True)}
 INDICES = {"b": "sext i8", "h": "sext i16", "i": "sext i32", "B": "zext i8", "H": "zext i16", "I": "zext i32"}
 
 
@@ -119,7 +123,7 @@ def _moved(indices: str, kind: str, *, gathers: bool, single: bool) -> str:
 
 @cache
 def call_of(indices: str, itemsize: int, *, gathers: bool, single: bool) -> Code:
-    """Return the machine code that moves so many bytes at a time. indices: the dtype characters of the arrays of
+    """Return the machine code that moves so many bytes at a time. indices: the letters of the arrays of
     indices; gathers: whether bytes go from `a` to `c`; single: whether that is all for each index.
     """
     names, kind = words_of(len(indices)), f"i{8 * itemsize}" if itemsize <= 16 else f"<{itemsize // 8} x i64>"
@@ -144,7 +148,7 @@ CHECKED = ("x0", "n.o0", "n.o1", "x0.o0", "x0.o1", "count", "ignored", "failed")
 @cache
 def check_of(index: str) -> Code:
     """Return the machine code that notes whether one of some integers is neither a class, which are counted from 0, nor
-    the one that is ignored. index: the character of their dtype.
+    the one that is ignored. index: the letter of their dtype.
     """
     loads = "".join([load(name, "%words", place, _type(name)) for place, name in enumerate(CHECKED)])
     body = f"""{_index(0, index, "check")}  %is.class = icmp ult i64 %check.x0, %count

@@ -15,9 +15,9 @@ from .mailbox import load
 NAMES = ["x", "y", *[f"n.{one}" for one in (*OUTER, "row")]]
 NAMES += [f"{own}.{one}" for own in "xy" for one in (*OUTER, "row")]
 
-# LLVM's types by the characters of dtypes, and its instructions by function, for floats and for integers: one that adds
+# LLVM's types by the names of dtypes, and its instructions by function, for floats and for integers: one that adds
 # or multiplies, or one that compares the total with an element, which replaces the total if that is false.
-TYPES = {"f": "float", "d": "double", "l": "i64"}
+TYPES = {"float32": "float", "float64": "double", "int64": "i64"}
 _INSTRUCTIONS = {
     "cumulative_sum": ("fadd", "add"),
     "cumulative_prod": ("fmul", "mul"),
@@ -49,9 +49,9 @@ def _next(instruction: str, kind: str) -> str:
 
 
 @cache
-def call_of(name: str, char: str) -> Code:
-    """Return the machine code of a function, for numbers of a type."""
-    kind, instruction = TYPES[char], _INSTRUCTIONS[name][char == "l"]
+def call_of(name: str, dtype: str) -> Code:
+    """Return the machine code of a function, for numbers of a dtype, by its name."""
+    kind, instruction = TYPES[dtype], _INSTRUCTIONS[name][dtype == "int64"]
     rows = "".join([_at(f"{own}.first", own, *[f"%r.{one}, %{own}.{one}" for one in OUTER]) for own in "xy"])
     elements = "".join([_at(f"{own}.next", f"{own}.first.at1", f"%i, %{own}.row") for own in "xy"])
     row = f"""{rows}  %first = load {kind}, ptr %x.first.at1, align 1

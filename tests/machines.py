@@ -1,9 +1,10 @@
-"""The suite's core under many configurations: Pythons, NumPys, llvmlites, processors, engines, and AArch64 emulated.
+"""The suite's core under many configurations: Pythons, NumPys, llvmlites, processors, engines, AArch64 and Windows.
 
 `make machines` runs it, prints the table and writes it into docs/where-it-runs.md; with `--only` the other rows stay.
 Environments are made once, under `--folder`; what cannot be had here (a Python, a processor) is a row that says so.
 `--aarch64` names an arm64 Python, or a command that stands for one: `tests/aarch64.sh FOLDER` makes such a command with
-qemu-user. Pythons are looked for on the PATH; `tests/debian_python.sh` brings one that is newer than the system.
+qemu-user. `--windows` names one that runs Windows' Python: `python tests/windows_python.py FOLDER` makes it with Wine.
+Pythons are looked for on the PATH; `tests/debian_python.sh` brings one that is newer than the system.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ MODES = (
     Mode("AVX-512", {"XTENSOR_TEST_PROCESSOR": "avx512", "XTENSOR_ENGINE": "llvm"}),
     Mode("AVX2", {"XTENSOR_TEST_PROCESSOR": "avx2", "XTENSOR_ENGINE": "llvm"}),
     Mode("plain x86-64", {"XTENSOR_TEST_PROCESSOR": "plain"}),
+    Mode("as macOS", {"XTENSOR_TEST_SYSTEM": "macOS"}),
     Mode("engine interpret", {"XTENSOR_ENGINE": "interpret"}),
     Mode("lazy always", {"XTENSOR_LAZY": "always"}),
     Mode("no llvmlite", {}, has_llvmlite=False),
@@ -87,18 +89,18 @@ def environment_of(folder: Path, version: str, numpy: str) -> str:
     return str(python)
 
 
-def configurations(folder: Path, aarch64: str, only: str) -> Iterator[Configuration]:
-    """Yield every row whose description has the pattern `only`."""
+def configurations(folder: Path, elsewhere: dict[str, str], only: str) -> Iterator[Configuration]:
+    """Yield every row whose description has the pattern `only`. elsewhere: commands by their systems' names."""
     for version in PYTHONS:
         for numpy in NUMPYS:
             rows = [one for one in (Configuration("", version, numpy, mode) for mode in MODES) if asked(one, only)]
             python = environment_of(folder, version, numpy) if rows else ""
             yield from [one._replace(python=python) for one in (rows if python else rows[:1])]
-    for mode in (Mode("AArch64, emulated", {"XTENSOR_ENGINE": "llvm"}), Mode("AArch64, emulated, lazy always", {})):
-        lazy = {"XTENSOR_LAZY": "always"} if "lazy" in mode.name else {}
-        row = Configuration(aarch64, "", "newest", mode._replace(environment=mode.environment | lazy))
-        if asked(row, only):
-            yield row
+    for name, python in elsewhere.items():
+        for mode in (Mode(name, {"XTENSOR_ENGINE": "llvm"}), Mode(f"{name}, lazy always", {"XTENSOR_LAZY": "always"})):
+            row = Configuration(python, "", "newest", mode)
+            if asked(row, only):
+                yield row
 
 
 def asked(configuration: Configuration, only: str) -> bool:
@@ -111,7 +113,7 @@ def outcome_of(configuration: Configuration) -> Outcome:
     if not configuration.python:
         return Outcome(configuration, "", "not here", 0.0, False)
     environment = os.environ | configuration.mode.environment
-    inherited = environment.get("PYTHONPATH", "") if "AArch64" in configuration.mode.name else ""
+    inherited = "" if configuration.version else environment.get("PYTHONPATH", "")
     paths = [str(ROOT), str(ROOT / "tests"), inherited]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -156,11 +158,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path.home() / ".cache" / "xtensor" / "machines")
     parser.add_argument("--aarch64", default="", help="a command that runs an arm64 Python with the packages")
+    parser.add_argument("--windows", default="", help="a command that runs Windows' Python with the packages")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--only", default="", help="a regular expression for rows")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    rows = list(configurations(given.folder, given.aarch64, given.only))
+    elsewhere = {"AArch64, emulated": given.aarch64, "Windows, under Wine": given.windows}
+    rows = list(configurations(given.folder, elsewhere, given.only))
     outcomes = []
     with ThreadPoolExecutor(given.workers) as pool:
         for outcome in pool.map(outcome_of, rows):

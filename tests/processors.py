@@ -1,6 +1,7 @@
-"""Other processors than this one, as far as generated code can tell: for tests, also as a pytest plugin.
+"""Other machines than this one, as far as the package can tell: for tests, also as a pytest plugin.
 
 `XTENSOR_TEST_PROCESSOR=avx2 pytest -p processors` hides what AVX2 does not have from llvmlite, before anything asks it.
+`XTENSOR_TEST_SYSTEM=macOS` takes from Python's `os` what macOS lacks, and hides NumPy's BLAS as Accelerate is hidden.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ NAMES = {
     "avx2": ("avx512", "avx10", "evex512"),
     "plain": ("avx", "fma", "f16c", "xop", "vaes", "vpclmul"),
 }
+MACOS_LACKS = ("sched_getaffinity", "sched_setaffinity")
 MODELS = {"avx512": "x86-64-v4", "avx2": "x86-64-v3", "plain": "x86-64-v2"}
 
 
@@ -38,7 +40,20 @@ def become(name: str) -> None:
     patched.get_host_cpu_name = lambda: MODELS[name]
 
 
+def become_macos() -> None:
+    """Lack what macOS lacks of what the package asks for."""
+    for name in MACOS_LACKS:
+        delattr(os, name)
+    from xtensor.devices import blas
+
+    patched: Any = blas
+    patched.address = patched.lapack_address = lambda *_, **__: 0
+    patched.controls = lambda: None
+
+
 def pytest_configure() -> None:
-    """Become the processor that the environment asks for."""
+    """Become the machine that the environment asks for."""
     if wanted := os.environ.get("XTENSOR_TEST_PROCESSOR"):
         become(wanted)
+    if os.environ.get("XTENSOR_TEST_SYSTEM") == "macOS":
+        become_macos()

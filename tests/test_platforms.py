@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from processors import MACOS_LACKS
 
-# What macOS lacks of what the package asks for, and Windows besides.
-MACOS = ("sched_getaffinity", "sched_setaffinity")
-WINDOWS = (*MACOS, "fork", "register_at_fork", "getuid", "sysconf", "getloadavg", "sched_yield")
+# What Windows lacks of what the package asks for, besides.
+WINDOWS = (*MACOS_LACKS, "fork", "register_at_fork", "getuid", "sysconf", "getloadavg", "sched_yield")
 
 WORK = """
 import os, sys
@@ -47,7 +47,7 @@ sys.exit(main(["info"]) or main(["doctor"]) * 0)
 """
 
 
-@pytest.mark.parametrize("lacking", [MACOS, WINDOWS], ids=["macOS", "Windows"])
+@pytest.mark.parametrize("lacking", [MACOS_LACKS, WINDOWS], ids=["macOS", "Windows"])
 def test_a_system_that_lacks(lacking: tuple[str, ...], tmp_path: Path) -> None:
     """Every engine, the cache on disk, memory and threads, how Windows links, and what `info` and `doctor` ask."""
     text = WORK.format(lacking=lacking, on_windows=lacking is WINDOWS, folder=str(tmp_path / "cache"))

@@ -8,8 +8,10 @@ threads.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,9 +32,14 @@ class _Controls(NamedTuple):
 
 @cache
 def _library() -> Any:
-    """Return NumPy's extension module, which is linked to its BLAS; None where it cannot be loaded."""
+    """Return NumPy's extension module, which is linked to its BLAS; None where it cannot be loaded.
+
+    On Windows a library shows its own functions only: there it is the BLAS that NumPy's wheels bring.
+    """
     try:
-        return ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+        file = np._core._multiarray_umath.__file__  # type: ignore[attr-defined]
+        beside = Path(file).parents[2].glob("numpy.libs/*openblas*.dll") if os.name == "nt" else ()
+        return ctypes.CDLL(str(next(iter(beside), file)))
     except (AttributeError, OSError):
         return None
 

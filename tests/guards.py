@@ -21,6 +21,7 @@ import argparse
 import ctypes
 import faulthandler
 import mmap
+import os
 import subprocess
 import sys
 import threading
@@ -50,6 +51,8 @@ PAGE = mmap.PAGESIZE
 MARK = 0xA5
 PROT_NONE = 0
 
+if os.name == "nt":
+    pytest.skip("pages are forbidden by mprotect, which Windows lacks", allow_module_level=True)
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 

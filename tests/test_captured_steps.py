@@ -13,6 +13,7 @@ import xtensor as xt
 import xtensor.numpy as xnp
 from xtensor.calls.dispatch import REMEMBERED
 from xtensor.codegen.cpu.compile import host
+from xtensor.devices import blas
 
 pytestmark = pytest.mark.skipif(host() is None, reason="needs llvmlite")
 
@@ -80,7 +81,7 @@ def test_the_same_as_numpy(name: str, dtype: str, layout: str) -> None:
     right = np.asarray(function(np, *given))
     assert (found.dtype, found.shape) == (right.dtype, right.shape)
     np.testing.assert_array_equal(found, right)
-    assert layout != "C" or "library:" not in fused.explained()
+    assert layout != "C" or not blas.address("dgemm") or "library:" not in fused.explained()
 
 
 @pytest.mark.usefixtures("compiled")
@@ -117,6 +118,7 @@ def test_machine_code_answers(name: str) -> None:
     np.testing.assert_array_equal(np.asarray(found), function(np, *given))
 
 
+@pytest.mark.skipif(not blas.lapack_address("dgesv", wide=True), reason="NumPy's LAPACK is not OpenBLAS")
 @pytest.mark.usefixtures("at_once")
 def test_solutions_are_answered() -> None:
     """Of a vector, whose solution is a column seen as one, and of normal equations."""

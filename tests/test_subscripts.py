@@ -11,6 +11,7 @@ from test_stacks import normal
 
 import xtensor as xt
 import xtensor.numpy as xnp
+from xtensor.devices import blas
 from xtensor.standard import extras
 from xtensor.standard import subscripts as subscripts_
 
@@ -145,6 +146,7 @@ def test_views(text: str, axes: int) -> None:
         np.testing.assert_array_equal(np.asarray(x), a)
 
 
+@pytest.mark.skipif(not blas.address("dgemm"), reason="NumPy's BLAS is not OpenBLAS")
 def test_what_is_fused() -> None:
     """Sums of products are part of the machine code around them."""
     rng = np.random.default_rng(0)

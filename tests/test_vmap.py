@@ -13,6 +13,7 @@ import pytest
 import xtensor as xt
 from xtensor.base.options import in_force
 from xtensor.codegen.cpu.compile import host
+from xtensor.devices import blas
 from xtensor.storage.storage import watchers
 
 RNG = np.random.default_rng(7)
@@ -145,6 +146,7 @@ def test_errors(call: Any, error: type[Exception], text: str) -> None:
         call(xt.asarray(X, copy=True))
 
 
+@pytest.mark.skipif(not blas.address("dgemm"), reason="NumPy's BLAS is not OpenBLAS")
 def test_gradients_of_rows_by_matrices_run_as_machine_code() -> None:
     """The products of one column each are no calls of the library."""
 

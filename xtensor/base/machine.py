@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from os.path import join
@@ -40,7 +41,9 @@ def free_memory() -> int:
 
 
 def _available_memory() -> int:
-    return 1024 * _facts(cgroup_value(_MEMORY_FACTS)).get("MemAvailable:", 0) or _physical_memory() // 2
+    """Return the machine's free memory, half of all where the system does not tell (macOS)."""
+    told = 1024 * _facts(cgroup_value(_MEMORY_FACTS)).get("MemAvailable:", 0) or _windows_memory()[1]
+    return told or _physical_memory() // 2
 
 
 def _facts(text: str) -> dict[str, int]:
@@ -53,7 +56,16 @@ def _physical_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return _UNKNOWN_MEMORY
+        return _windows_memory()[0] or _UNKNOWN_MEMORY
+
+
+def _windows_memory() -> tuple[int, int]:
+    """Return all bytes of memory and the free ones, from Windows' GlobalMemoryStatusEx; zeros on other systems."""
+    if os.name != "nt":
+        return 0, 0
+    status = (ctypes.c_uint64 * 8)(64)  # begins with its own length, in 32 bits, and what share of memory is in use
+    known = ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))  # type: ignore[attr-defined]
+    return (status[1], status[2]) if known else (0, 0)
 
 
 def cgroup_folders(controller: str) -> Iterator[str]:

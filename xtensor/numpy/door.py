@@ -16,8 +16,9 @@ import numpy
 from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, Rule, xt
 from ..autograd.tape import Step, active, is_recording, remember, step_of, steps_of
-from ..base.dtypes import canonical
+from ..base.dtypes import canonical, is_held
 from ..base.errors import expected
+from ..base.options import thin_closed
 from ..base.profiling import noting, observers
 from ..calls.library import captured_call, native_of, root_of
 from ..calls.writes import writable, write_captured
@@ -25,8 +26,8 @@ from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, refuse_capture, watchers, watching
-from ..tensor.face import Tensor, face, from_native, valued
-from ..tensor.operands import common_device, refuse_stranger
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, valued, wrap
+from ..tensor.operands import chosen_device, common_device, refuse_stranger
 from .common import constant, has_gradient
 from .thin import at_once
 
@@ -274,22 +275,38 @@ def door(name: str) -> Callable[..., Any]:
 
 # The types of single random numbers from NumPy, and of arguments that are no tensors.
 NUMBERS = frozenset((bool, int, float))
+_PLAIN = frozenset((*NUMBERS, type(None)))
 
 
-def are_numbers(args: tuple[Any, ...]) -> bool:
-    """Return whether all arguments are numbers and no capture is watching."""
-    return not watchers and not observers and NUMBERS.issuperset(map(type, args))
+def are_numbers(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Return whether all arguments are numbers, or shapes for what is drawn, and no capture is watching."""
+    if watchers or observers or (given and (len(given) > 1 or "size" not in given)):
+        return False
+    for x in (*args, *given.values()):
+        if type(x) not in _PLAIN and not (type(x) is tuple and NUMBERS.issuperset(map(type, x))):
+            return False
+    return True
+
+
+def drawn_from(found: Any, device: Device, otherwise: Callable[[Any], Any]) -> Any:
+    """Return what NumPy has just drawn as a number or a thin face; `otherwise` takes what is neither."""
+    if type(found) in NUMBERS:
+        return found
+    is_thin = type(found) is numpy.ndarray and device is CPU_DEVICE and not thin_closed[0] and is_held(found.dtype)
+    return wrap(found, CPU_DEVICE) if is_thin else otherwise(found)
 
 
 def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that draws random numbers; a single number comes from NumPy directly, not through the door."""
+    """Return a function that draws random numbers; where numbers say which, NumPy is called directly."""
 
     @wraps(call)
     def drawn(*args: Any, **given: Any) -> Any:
-        if given or not are_numbers(args):
+        if not are_numbers(args, given):
             return call(*args, **given)
-        found = theirs(*args)
-        return found if type(found) in NUMBERS else through(name, lambda: found, (), {})
+        return drawn_from(theirs(*args, **given), chosen_device(None, name), beside)
+
+    def beside(found: Any) -> Any:
+        return through(name, lambda: found, (), {})
 
     return drawn
 

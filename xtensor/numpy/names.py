@@ -14,11 +14,11 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
-from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, TWICE_BELOW
+from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, STABLE_BELOW, TWICE_BELOW
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import WRITES, door, summary
-from .thin import at_once
+from .thin import at_once, stably
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
 
@@ -80,7 +80,7 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
         if name[0] != "_" and str(getattr(value, "__module__", "")) == module.__name__:
             if isinstance(value, FunctionType) and not value.__doc__:
                 value.__doc__ = summary(getattr(library, name, None))
-            theirs = getattr(library, name, None)
+            theirs = _STABLE.get(name) or getattr(library, name, None)
             most = _MOST.get(name, LIBRARY_BELOW)
             found[name] = at_once(value, theirs, most) if is_thin(name, value, theirs) else value
             if library is numpy and found[name] is not value:
@@ -88,16 +88,19 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
     return found
 
 
+# Functions that keep equal elements in their order, as NumPy's may not.
+_STABLE = {"sort": stably(numpy.sort), "argsort": stably(numpy.argsort)}
+
 # The most bytes for which NumPy's functions are called that generated code does faster, or that take two passes here.
-_MOST: dict[str, int] = {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW}
+_MOST: dict[str, int] = {"nanmax": TWICE_BELOW, "nanmin": TWICE_BELOW, **dict.fromkeys(_STABLE, STABLE_BELOW)}
 _COMPUTED = ("allclose", "angle", "choose", "cross", "isclose", "kron", "norm", "select", "sinc")
 _PRODUCTS = ("dot", "inner", "matrix_power", "multi_dot", "tensordot", "vdot", "vecdot")
 _BY_ROWS = ("nanpercentile", "nanquantile", "trim_zeros")  # NumPy goes through rows one by one
 _MOST.update(dict.fromkeys((*_COMPUTED, *_PRODUCTS, *_BY_ROWS), COMPOSED_BELOW))
 
 
-# Functions that return views, numbers, or an argument itself, that make arrays without others, that write, that keep
-# equal elements in their order, as NumPy's may not, and that tensors have as methods in machine code.
+# Functions that return views, numbers, or an argument itself, that make arrays without others, that write, and that
+# tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
         *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
@@ -108,7 +111,7 @@ _NOT_THIN = frozenset(
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
-        *("einsum", "sort", "argsort", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *("einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
         *WRITES,
     )
 )

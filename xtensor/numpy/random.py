@@ -14,7 +14,7 @@ from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, from_native, valued
 from ..tensor.operands import chosen_device
 from .common import give
-from .door import NUMBERS, are_numbers, drawn_at_once, through
+from .door import NUMBERS, are_numbers, drawn_at_once, drawn_from, through
 from .names import attributes
 
 __getattr__ = attributes("random")
@@ -95,15 +95,17 @@ def _method(self: Any, name: str) -> Any:
 
 
 def _at_once(name: str) -> Any:
-    """Return a method of generators that takes a single number directly from NumPy's method."""
+    """Return a method of generators that asks NumPy's directly where numbers say what is drawn."""
     ours = getattr(Generator, name)
 
     @wraps(ours)
     def method(self: Generator, *args: Any, **given: Any) -> Any:
-        if given or not are_numbers(args):
+        if not are_numbers(args, given):
             return ours(self, *args, **given)
-        found = getattr(self.native, name)(*args)
-        return found if type(found) in NUMBERS else valued(from_native(numpy.asarray(found), self.device))
+        return drawn_from(getattr(self.native, name)(*args, **given), self.device, partial(beside, self))
+
+    def beside(self: Generator, found: Any) -> Any:
+        return valued(from_native(numpy.asarray(found), self.device))
 
     return method
 

@@ -72,6 +72,19 @@ def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW
     return call
 
 
+def stably(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NumPy's sort or argsort as a function that keeps equal elements in order, for calls that name no kind."""
+
+    def native(
+        a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
+    ) -> Any:
+        if kind is not None or order is not None or stable is not None:
+            raise _LongWayError
+        return function(a, axis, "stable")
+
+    return native
+
+
 def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: int = COMPOSED_BELOW) -> Any:
     """Return the result of NumPy's function for evaluated arrays of at most `most` bytes, and for numbers if the
     default device is the CPU; raises one of LONG_WAY if the long way is to be taken.

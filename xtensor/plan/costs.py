@@ -64,6 +64,9 @@ COMPOSED_BELOW = 32 * 1024
 LIBRARY_BELOW = 256 * 1024
 TWICE_BELOW = 1 << 24
 
+# Up to this many bytes NumPy's stable sort costs less than finding out whether another would do.
+STABLE_BELOW = 2048
+
 # Pending work on arrays of at most this many bytes costs less if each step is called at once than if it is planned.
 DIRECT_BYTES = 32 * 1024
 

@@ -74,7 +74,8 @@ class Capture:
     that begin unset; recorded: for each root that was evaluated, the serial number of its node. arrays: NumPy arrays
     that the function finds by name, which hold the same in each call; deterministic: whether those that it makes hold
     the same, too; handles: whether it goes on after errors. given_up: called when the captured thread has given a
-    reason, perhaps more than once. checked: why it cannot be captured if it does something that must not be done twice:
+    reason, perhaps more than once. hands_out: called for a number that is asked for; returns it if the function only
+    returns it. checked: why it cannot be captured if it does something that must not be done twice:
     it looks into values and may be called after all, or goes on after errors. arithmetic: of a call that is traced.
     is_lasting: whether other calls will take the same steps, so that all memory must be known. leaves: those whose
     gradients all calls of the kind have, among those that existed at `since`, by the tape's numbers. held: memory that
@@ -99,6 +100,7 @@ class Capture:
         self.reason = self.checked = ""
         self.arithmetic: Arithmetic | None = None
         self.given_up: Callable[[], None] = lambda: None
+        self.hands_out: Callable[[Any, Any], Any] = lambda x, kind: None
         self.thread = get_ident()
         self.arguments = list(arguments)
         self.device = arguments[0].device if arguments else as_device("cpu", "fuse")

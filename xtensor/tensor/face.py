@@ -27,7 +27,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..run import executor as run
 from ..run.executor import before_write, count_thin_write, force, look
 from ..storage.blob import TBlob
-from ..storage.storage import Native, Storage, first_use, tell_of_a_look, watchers, watching
+from ..storage.storage import Native, Storage, first_use, handed_out, tell_of_a_look, watchers, watching
 from .methods import Methods
 from .operators import Operators
 
@@ -399,11 +399,15 @@ class Tensor(Operators, Methods):
 
     # ---- Python's protocols
 
-    def _scalar(self, function: str) -> Any:
+    def _scalar(self, function: str, kind: type | None = None) -> Any:
+        if kind is not None and self.dtype.kind == "c":
+            raise TypeError(expected(function, "x", "be real", self.dtype))
         if self.ndim:
             raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
-        if watchers and self.dtype.kind == "b":
-            return bool(self)
+        if watchers:
+            told = bool(self) if self.dtype.kind == "b" else handed_out(self, kind)
+            if told is not None:
+                return told
         native = self.native()
         return (native if type(native) is _ARRAY else self.host())[()]
 
@@ -421,17 +425,13 @@ class Tensor(Operators, Methods):
         return bool(native if type(native) is _ARRAY else self.host())
 
     def __int__(self) -> int:
-        if self.dtype.kind == "c":
-            raise TypeError(expected("int", "x", "be real", self.dtype))
-        return int(self._scalar("int"))
+        return int(self._scalar("int", int))
 
     def __float__(self) -> float:
         data = self._data
         if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c" and not watchers:
             return data.__float__()
-        if self.dtype.kind == "c":
-            raise TypeError(expected("float", "x", "be real", self.dtype))
-        return float(self._scalar("float"))
+        return float(self._scalar("float", float))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from numpy.exceptions import AxisError
 
 from ..base.errors import expected
-from ..storage.storage import watchers
+from ..storage.storage import handed_out, watchers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,7 +63,9 @@ class Methods:
         own: Any = self
         if watchers and not index and own.dtype.kind == "b" and own.size == 1:
             return bool(own)
-        return own.host().item(*index)
+        kind = {"f": float, "i": int, "u": int}.get(own.dtype.kind)
+        told = handed_out(own, kind) if watchers and not index and own.size == 1 else None
+        return own.host().item(*index) if told is None else told
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python scalars."""

@@ -81,9 +81,20 @@ def after_a_branch(x: Any) -> Any:
     return float(xt.min(x))
 
 
+def appended(x: Any) -> Any:
+    norms = []
+    rows = []
+    for row in (x, x * 2, x + 1):
+        norms.append(float(xt.sum(row * row)))
+        largest = row[3].item()
+        rows.append(largest)
+        rows.append(row)
+    return {"norms": norms}, rows
+
+
 ONLY_RETURNED: list[Callable[[Any], Any]] = [
     *(alone, by_item, in_a_tuple, by_a_variable, in_containers, twice, one_integer, an_integer_as_float),
-    *(of_an_argument, before_a_write, after_a_branch),
+    *(of_an_argument, before_a_write, after_a_branch, appended),
 ]
 
 
@@ -140,6 +151,36 @@ def of_a_loop(x: Any) -> Any:
     return worst
 
 
+def appended_and_read(x: Any) -> Any:
+    norms = []
+    for row in (x, x * 2):
+        norms.append(float(xt.sum(row * row)))
+        x = x * norms[-1]
+    return norms, x
+
+
+def appended_to_another(x: Any) -> Any:
+    norms = Norms()
+    norms.append(float(xt.sum(x)))
+    return norms.total
+
+
+class Norms:
+    """What has a method of this name and is no list."""
+
+    total = 0.0
+
+    def append(self, norm: float) -> None:
+        self.total += norm
+
+
+def appended_to_itself(x: Any) -> Any:
+    norms: list[Any] = []
+    norms.append(float(xt.sum(x)))
+    norms.append(len(norms))
+    return norms
+
+
 def formatted(x: Any) -> Any:
     total = float(xt.sum(x))
     return total, f"{total:.3f}"
@@ -148,6 +189,7 @@ def formatted(x: Any) -> Any:
 USED: list[Callable[[Any], Any]] = [
     *(computed_with, branched_on, sorted_by_map, largest_by_map, of_mathematics, as_a_key, by_name),
     *(in_a_list_that_is_sorted, of_another_function, assigned_twice, of_a_loop, formatted, an_integer),
+    *(appended_and_read, appended_to_another, appended_to_itself),
 ]
 
 

@@ -137,61 +137,99 @@ def _returns(code: CodeType, at: int, usual: bool) -> bool:
     """Return whether the instruction at an offset makes a number that is only returned. usual: whether `float` and
     `int` are Python's own here.
     """
-    steps = _steps_of(code)
-    place = sum([step.offset <= at for step in steps]) - 1  # there may be caches in between
-    if not _SHOWING.isdisjoint(code.co_names):
+    flow = _Flow(_steps_of(code))
+    place = sum([step.offset <= at for step in flow.steps]) - 1  # there may be caches in between
+    begin = flow.conversion(place, usual) if _SHOWING.isdisjoint(code.co_names) else None
+    return begin is not None and flow.goes_out(begin, place + 1)
+
+
+_METHODS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+
+
+class _Flow:
+    """Where the values of a function's steps go."""
+
+    def __init__(self, steps: Sequence[_Step]) -> None:
+        self.steps = steps
+        self._asked: set[str] = set()  # variables; one that fails decides, so each is looked into once
+
+    def conversion(self, place: int, usual: bool) -> int | None:
+        """Return where a call of `float` or `int`, or of a method `item`, begins; None if a step is none."""
+        if self.steps[place].name != "CALL" or not place:
+            return None
+        if self.steps[place].value == 0:
+            before = self.steps[place - 1]
+            is_item = before.name in _METHODS and before.value == "item"
+            return self._begin(place - 1, 1) if is_item else None
+        begin = self._begin(place, 3)  # what calls the function, its place beside it, and the argument
+        first = self.steps[begin or 0]
+        return begin if usual and first.name == "LOAD_GLOBAL" and first.value in _CONVERSIONS else None
+
+    def _begin(self, place: int, height: int) -> int | None:
+        """Return the first of the steps before a place that push so many values; None if there are jumps among them."""
+        while height > 0 and place:
+            place -= 1
+            if "JUMP" in self.steps[place].name:
+                return None
+            height -= self.steps[place].effect
+        return None if height else place
+
+    def goes_out(self, begin: int | None, place: int) -> bool:
+        """Return whether the value on top of the stack, before a step, only becomes part of the result. begin: where
+        its expression begins.
+        """
+        above = 0  # values above it
+        for name, value, effect in [step[1:] for step in self.steps[place:]]:
+            if name == "RETURN_VALUE":
+                return above == 0
+            if name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP"):
+                if above <= -effect:
+                    if name == "BUILD_MAP" and above % 2:  # it is a key
+                        return False
+                    above, begin = 0, None  # it is in there
+                    continue
+                takes = 1 - effect
+            elif name == "STORE_FAST" and above == 0:
+                return self._variable_goes_out(value, is_list=False)
+            elif name == "CALL":
+                if above == 0:
+                    return value == 1 and self._is_appended(begin or 0)
+                takes = value + 2
+            elif name in _PUSHES:
+                takes = 0
+            else:
+                takes = _TAKES.get(name, above + 1)
+            if takes > above:
+                return False
+            above += effect
         return False
-    return _converts(steps, place, usual) and _goes_out(steps, place + 1)
 
-
-def _converts(steps: Sequence[_Step], place: int, usual: bool) -> bool:
-    """Return whether a step is a call of `float` or `int`, or of a method `item`."""
-    if steps[place].name != "CALL" or not place:
-        return False
-    before = steps[place - 1]
-    if steps[place].value == 0:
-        return before.name in ("LOAD_METHOD", "LOAD_ATTR") and before.value == "item"
-    height = 3  # what calls the function, its place beside it, and the argument
-    while height > 0 and place:
-        place -= 1
-        if "JUMP" in steps[place].name:
+    def _is_appended(self, begin: int) -> bool:
+        """Return whether the expression that begins with a step is what is appended to a list of the function's own,
+        which only becomes part of the result.
+        """
+        if begin < 2:
             return False
-        height -= steps[place].effect
-    first = steps[place]
-    return usual and height == 0 and first.name == "LOAD_GLOBAL" and first.value in _CONVERSIONS
+        owner, method = self.steps[begin - 2 : begin]
+        appends = method.name in _METHODS and method.value == "append" and owner.name == "LOAD_FAST"
+        return appends and self._variable_goes_out(owner.value, is_list=True)
 
-
-def _goes_out(steps: Sequence[_Step], place: int) -> bool:
-    """Return whether the value on top of the stack, before a step, only becomes part of the result."""
-    above = 0  # values above it
-    for name, value, effect in [step[1:] for step in steps[place:]]:
-        if name == "RETURN_VALUE":
-            return above == 0
-        if name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_MAP", "BUILD_CONST_KEY_MAP"):
-            if above <= -effect:
-                if name == "BUILD_MAP" and above % 2:  # it is a key
-                    return False
-                above = 0  # it is in there
-                continue
-            takes = 1 - effect
-        elif name == "STORE_FAST" and above == 0:
-            return _is_returned_wherever_loaded(steps, value)
-        elif name == "CALL":
-            takes = value + 2
-        elif name in _PUSHES:
-            takes = 0
-        else:
-            takes = _TAKES.get(name, above + 1)
-        if takes > above:
+    def _variable_goes_out(self, variable: str, *, is_list: bool) -> bool:
+        """Return whether a variable that is assigned once only becomes part of the result, but for being appended to.
+        is_list: whether it must be a list that is made here.
+        """
+        if variable in self._asked:
+            return not is_list or f"{variable}[]" in self._asked
+        self._asked |= {variable, f"{variable}[]"} if is_list else {variable}
+        uses = [place for place, one in enumerate(self.steps) if "_FAST" in one.name and one.value == variable]
+        names = [self.steps[place].name for place in uses]
+        if names != ["STORE_FAST", *["LOAD_FAST"] * (len(uses) - 1)]:
             return False
-        above += effect
-    return False
+        if is_list and self.steps[uses[0] - 1][1:3] != ("BUILD_LIST", 0):
+            return False
+        return all(self._is_kept(place, is_list=is_list) for place in uses[1:])
 
-
-def _is_returned_wherever_loaded(steps: Sequence[_Step], variable: str) -> bool:
-    """Return whether a variable that is assigned once only becomes part of the result."""
-    uses = [(place, step.name) for place, step in enumerate(steps) if step.value == variable and "_FAST" in step.name]
-    stores = [place for place, name in uses if name == "STORE_FAST"]
-    loads = [place for place, name in uses if name == "LOAD_FAST"]
-    is_plain = len(stores) == 1 and len(uses) == len(stores) + len(loads) and min(loads, default=0) >= stores[0]
-    return is_plain and all(_goes_out(steps, place + 1) for place in loads)
+    def _is_kept(self, place: int, *, is_list: bool) -> bool:
+        """Return whether the variable that a step loads is appended to, or only becomes part of the result."""
+        after = self.steps[place + 1]
+        return (is_list and after.name in _METHODS and after.value == "append") or self.goes_out(place, place + 1)

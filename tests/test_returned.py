@@ -194,12 +194,12 @@ USED: list[Callable[[Any], Any]] = [
 
 
 def leaves_of(tree: Any) -> list[Any]:
-    """Return types and values in a tree, without the arrays that tensors are."""
+    """Return types and values in a tree, with arrays for tensors."""
     if isinstance(tree, dict):
         return [*tree, *leaves_of(list(tree.values()))]
     if isinstance(tree, (list, tuple)):
         return [type(tree), *[leaf for one in tree for leaf in leaves_of(one)]]
-    return [type(tree), np.asarray(tree).tolist() if isinstance(tree, xt.Tensor) else tree]
+    return [type(tree), np.asarray(tree) if isinstance(tree, xt.Tensor) else tree]
 
 
 def compare(function: Callable[[Any], Any], calls: int) -> Any:
@@ -208,7 +208,11 @@ def compare(function: Callable[[Any], Any], calls: int) -> Any:
     for _ in range(calls):
         x = RNG.standard_normal(40)
         mine, other = xt.asarray(x, copy=True), xt.asarray(x, copy=True)
-        assert leaves_of(fused(mine)) == leaves_of(function(other))
+        for found, right in zip(leaves_of(fused(mine)), leaves_of(function(other)), strict=True):
+            if isinstance(right, (float, np.ndarray)):  # sums of fused kernels may differ in the last bits
+                np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14)
+            else:
+                assert found == right
         np.testing.assert_array_equal(np.asarray(mine), np.asarray(other))
     return fused
 
@@ -245,7 +249,7 @@ def test_methods_and_partials(calls: int) -> None:
     fused = xt.fuse(model.loss)
     for _ in range(calls):
         x = xt.asarray(RNG.standard_normal(40))
-        assert fused(x) == model.loss(x)
+        assert fused(x) == pytest.approx(model.loss(x), rel=1e-12)
 
 
 def test_a_constant_beside_an_equal_integer(calls: int) -> None:
@@ -271,7 +275,8 @@ def test_beside_numbers_that_are_inputs(calls: int) -> None:
     for call in range(calls):
         x = RNG.standard_normal(20)
         y, total, rate = fused(xt.asarray(x), call / 3)
-        assert (type(total), total, rate) == (float, float(xt.sum(xt.asarray(x))), call / 3)
+        assert (type(total), rate) == (float, call / 3)
+        assert total == pytest.approx(x.sum(), rel=1e-12)
         np.testing.assert_allclose(np.asarray(y), x - call / 3 * x, rtol=1e-13, atol=1e-15)
 
 
@@ -286,5 +291,5 @@ def test_in_a_gradient(calls: int) -> None:
     for _ in range(calls):
         w = xt.asarray(RNG.standard_normal(5))
         (value, seen), slope = step(w)
-        assert float(value) == seen == float(xt.sum(w * w))
+        assert float(value) == seen == pytest.approx(float(xt.sum(w * w)), rel=1e-12)
         np.testing.assert_array_equal(np.asarray(slope), 2 * np.asarray(w))

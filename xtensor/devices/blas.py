@@ -99,7 +99,7 @@ def lapack_address(name: str, *, wide: bool) -> int:
 @cache
 def libm_address(name: str) -> int:
     """Return the address of a function of the C library that NumPy is linked to; 0 where it is not known."""
-    found = getattr(_library(), name, None)
+    found = getattr(ctypes.CDLL("ucrtbase") if os.name == "nt" else _library(), name, None)
     return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -47,7 +48,7 @@ class HandedOut:
         own = xt.astype(xt.reshape(x.detach(), ()), x.dtype, copy=True).evaluate()  # nobody writes to it
         with self._capture.inside():
             value = kind(own.blob.shallow_copy().native())
-        self._is_unclear |= id(value) in self._numbers  # small integers are each one object
+        self._is_unclear |= id(value) in self._numbers  # equal small integers are one object
         self._numbers[id(value)] = Handed(value, own)
         return value
 
@@ -55,12 +56,12 @@ class HandedOut:
         """Return the leaves of the result with the numbers in place of their values. The call is not captured if one is
         missing, or if an integer is there twice, as it may also be a constant.
         """
-        found = [self._numbers.get(id(leaf), leaf) for leaf in leaves]
-        times = [sum([leaf is one for leaf in found]) for one in self._numbers.values()]
-        kinds = [type(one.value) for one in self._numbers.values()]
-        if self._is_unclear or 0 in times or any(kind is int and n > 1 for kind, n in zip(kinds, times, strict=True)):
+        times = Counter(map(id, leaves))
+        for own, one in self._numbers.items():
+            self._is_unclear |= not times[own] or (type(one.value) is int and times[own] > 1)
+        if self._is_unclear:
             self._capture.looked(None)
-        return found
+        return [self._numbers.get(id(leaf), leaf) for leaf in leaves]
 
 
 def _is_only_returned(caller: CodeType) -> bool:

@@ -541,6 +541,14 @@ def test_sorting_in_place(dtype: str) -> None:
         read_only.sort()
 
 
+@pytest.mark.parametrize("operand", [None, [None], ["b", "a"], [2**70, 1]], ids=str)
+def test_what_no_tensor_holds_is_not_sorted(operand: Any) -> None:
+    """NumPy gives positions of objects and of words."""
+    for sort in (ours.sort, ours.argsort):
+        with pytest.raises((TypeError, OverflowError), match="asarray: obj must"):
+            sort(operand)
+
+
 def test_numpys_arrays_beside_small_tensors() -> None:
     """They are read as they are: results are tensors, in memory of their own."""
     x, a = xt.asarray([3.0, 1.0, 2.0]), numpy.array([1.0, 5.0, 2.5])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +22,11 @@ def calls(request: pytest.FixtureRequest) -> Iterator[int]:
     """How many calls there are: few of them, or so many that machine code answers the last ones."""
     with xt.options(lazy="always"):
         yield CALLS if request.param == "dispatched" else 4
+
+
+def numbers(count: int) -> Any:
+    """Return random numbers whose sums are exact, in whatever order they are added."""
+    return np.round(RNG.standard_normal(count) * 64) / 64
 
 
 def alone(x: Any) -> Any:
@@ -56,13 +62,20 @@ def an_integer(x: Any) -> Any:
     return int(xt.argmax(x)), int(xt.count_nonzero(x > 0)) + xt.sum(x) * 0
 
 
+def an_integer_in_a_list(x: Any) -> Any:
+    place = int(xt.argmax(x))
+    y = x * 2
+    found = [place, "of", (40,)]
+    return y, found
+
+
 def one_integer(x: Any) -> Any:
     place = int(xt.argmax(x))
     return place, x * 2
 
 
 def an_integer_as_float(x: Any) -> Any:
-    return float(xt.argmax(x)), xt.argmin(x).item()
+    return float(xt.argmax(x)), float(xt.argmin(x))
 
 
 def of_an_argument(x: Any) -> Any:
@@ -93,7 +106,7 @@ def appended(x: Any) -> Any:
 
 
 ONLY_RETURNED: list[Callable[[Any], Any]] = [
-    *(alone, by_item, in_a_tuple, by_a_variable, in_containers, twice, one_integer, an_integer_as_float),
+    *(alone, by_item, in_a_tuple, by_a_variable, in_containers, twice, an_integer_as_float),
     *(of_an_argument, before_a_write, after_a_branch, appended),
 ]
 
@@ -186,46 +199,106 @@ def formatted(x: Any) -> Any:
     return total, f"{total:.3f}"
 
 
+def an_integer_or_its_like(x: Any) -> Any:
+    """What is returned instead may be the same object as a small integer."""
+    place = int(xt.argmax(x[:3]))
+    if xt.sum(x) > 0:
+        return place, x * 2
+    return 1, x * 2
+
+
+def an_integer_that_an_error_drops(x: Any) -> Any:
+    try:
+        place = int(xt.argmax(x[:3]))
+        if xt.sum(x) > 0:
+            raise KeyError
+    except KeyError:
+        return 1, x * 2
+    return place, x * 2
+
+
+def an_integer_by_a_key_that_is_there_twice(x: Any) -> Any:
+    first = second = "place"
+    return {first: int(xt.argmax(x[:3])), second: 1}, x * 2
+
+
+def an_integer_that_may_be_none(x: Any) -> Any:
+    """The integer of a nan is an error, which is handled."""
+    try:
+        return int(xt.sum(xt.sqrt(x[:1])))
+    except ValueError:
+        return -1
+
+
+def an_integer_before_a_write(x: Any) -> Any:
+    """Nothing is written where the integer of a nan is an error."""
+    whole = int(xt.sum(x))
+    x += 1.0
+    return whole
+
+
+def appended_to_one_of_two(x: Any) -> Any:
+    """The list that is made where the variable is assigned is not the one that is assigned."""
+    first = [0.5]
+    found = first or []
+    found.append(float(xt.sum(x)))
+    return found, first[-1] * 2
+
+
+def appended_and_read_by_the_method(x: Any) -> Any:
+    norms = []
+    norms.append(float(xt.sum(x)))
+    return norms, norms.append.__self__[0] * 2  # type: ignore[attr-defined]
+
+
 USED: list[Callable[[Any], Any]] = [
     *(computed_with, branched_on, sorted_by_map, largest_by_map, of_mathematics, as_a_key, by_name),
-    *(in_a_list_that_is_sorted, of_another_function, assigned_twice, of_a_loop, formatted, an_integer),
+    *(
+        in_a_list_that_is_sorted,
+        of_another_function,
+        assigned_twice,
+        of_a_loop,
+        formatted,
+        an_integer,
+        one_integer,
+        an_integer_in_a_list,
+    ),
     *(appended_and_read, appended_to_another, appended_to_itself),
+    *(an_integer_or_its_like, an_integer_that_an_error_drops, an_integer_by_a_key_that_is_there_twice),
+    *(an_integer_that_may_be_none, an_integer_before_a_write),
+    *(appended_to_one_of_two, appended_and_read_by_the_method),
 ]
 
 
 def leaves_of(tree: Any) -> list[Any]:
-    """Return types and values in a tree, with arrays for tensors."""
+    """Return types and values in a tree, without the arrays that tensors are."""
     if isinstance(tree, dict):
         return [*tree, *leaves_of(list(tree.values()))]
     if isinstance(tree, (list, tuple)):
         return [type(tree), *[leaf for one in tree for leaf in leaves_of(one)]]
-    return [type(tree), np.asarray(tree) if isinstance(tree, xt.Tensor) else tree]
+    return [type(tree), np.asarray(tree).tolist() if isinstance(tree, xt.Tensor) else tree]
 
 
 def compare(function: Callable[[Any], Any], calls: int) -> Any:
     """Call a function and its captured form with many arrays; return the latter."""
     fused = xt.fuse(function)
     for _ in range(calls):
-        x = RNG.standard_normal(40)
+        x = numbers(40)
         mine, other = xt.asarray(x, copy=True), xt.asarray(x, copy=True)
-        for found, right in zip(leaves_of(fused(mine)), leaves_of(function(other)), strict=True):
-            if isinstance(right, (float, np.ndarray)):  # sums of fused kernels may differ in the last bits
-                np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-14)
-            else:
-                assert found == right
+        assert leaves_of(fused(mine)) == leaves_of(function(other))
         np.testing.assert_array_equal(np.asarray(mine), np.asarray(other))
     return fused
 
 
 @pytest.mark.parametrize("function", ONLY_RETURNED, ids=[one.__name__ for one in ONLY_RETURNED])
 def test_numbers_that_are_only_returned(function: Callable[[Any], Any], calls: int) -> None:
-    why = compare(function, calls).why(xt.asarray(RNG.standard_normal(40)))
+    why = compare(function, calls).why(xt.asarray(numbers(40)))
     assert not why or "[small]" in why
 
 
 @pytest.mark.parametrize("function", USED, ids=[one.__name__ for one in USED])
 def test_numbers_that_are_used(function: Callable[[Any], Any], calls: int) -> None:
-    why = compare(function, calls).why(xt.asarray(RNG.standard_normal(40)))
+    why = compare(function, calls).why(xt.asarray(numbers(40)))
     assert why
     assert "[small]" not in why
 
@@ -248,8 +321,24 @@ def test_methods_and_partials(calls: int) -> None:
     model = Model()
     fused = xt.fuse(model.loss)
     for _ in range(calls):
-        x = xt.asarray(RNG.standard_normal(40))
-        assert fused(x) == pytest.approx(model.loss(x), rel=1e-12)
+        x = xt.asarray(numbers(40))
+        assert fused(x) == model.loss(x)
+
+
+def test_a_function_in_c_that_calls_others(calls: int) -> None:
+    """What a function returns is then an argument of its next call."""
+
+    def both(found: Any, x: Any) -> Any:
+        before = found[0] * 2 if type(found) is tuple else 0.0
+        total = float(xt.sum(x))
+        return total, before, found
+
+    reduced = functools.partial(functools.reduce, both)
+    fused = xt.fuse(reduced)
+    for _ in range(calls):
+        xs = [xt.asarray(numbers(40)) for _ in range(3)]
+        assert leaves_of(fused(xs)) == leaves_of(reduced(xs))
+    assert fused.why(xs)
 
 
 def test_a_constant_beside_an_equal_integer(calls: int) -> None:
@@ -273,10 +362,9 @@ def test_beside_numbers_that_are_inputs(calls: int) -> None:
 
     fused = xt.fuse(step)
     for call in range(calls):
-        x = RNG.standard_normal(20)
+        x = numbers(20)
         y, total, rate = fused(xt.asarray(x), call / 3)
-        assert (type(total), rate) == (float, call / 3)
-        assert total == pytest.approx(x.sum(), rel=1e-12)
+        assert (type(total), total, rate) == (float, float(xt.sum(xt.asarray(x))), call / 3)
         np.testing.assert_allclose(np.asarray(y), x - call / 3 * x, rtol=1e-13, atol=1e-15)
 
 
@@ -289,7 +377,7 @@ def test_in_a_gradient(calls: int) -> None:
 
     step = xt.fuse(lambda w: xt.value_and_grad(loss, has_aux=True)(w))
     for _ in range(calls):
-        w = xt.asarray(RNG.standard_normal(5))
+        w = xt.asarray(numbers(5))
         (value, seen), slope = step(w)
-        assert float(value) == seen == pytest.approx(float(xt.sum(w * w)), rel=1e-12)
+        assert float(value) == seen == float(xt.sum(w * w))
         np.testing.assert_array_equal(np.asarray(slope), 2 * np.asarray(w))

@@ -46,7 +46,7 @@ from .numbers import (
 from .reach import Reach, constant_of
 from .rebound import Contents, counts
 from .record import record_part
-from .returned import Handed, HandedOut
+from .returned import Returned, ReturnedNumbers
 from .signature import signature_of
 from .thin import Dispatched, exchange
 from .watch import Watch
@@ -401,7 +401,8 @@ class Fused(Dispatched, Generic[P, R]):
         capture = Capture(blobs, alike, most, deterministic=reach.is_deterministic, handles=reach.handles)
         capture.arithmetic = None if traced is None else traced.arithmetic
         capture.leaves, capture.since = {x._step for x in holders if type(x) is Tensor}, now()
-        capture.hands_out = handed = HandedOut(capture, self._watched.__code__)
+        returned = ReturnedNumbers(capture, self._function, self._watched.__code__)
+        capture.hands_out = returned.hand_out
         with Watch(capture) as watch:
             contents = Contents(holders, reach, tensors)
             try:
@@ -418,7 +419,7 @@ class Fused(Dispatched, Generic[P, R]):
             numbered = {id(x): number for number, x in enumerate(holders)}
             if traced is not None:
                 settle_keys(result, numbered)
-            done = _Done(result, contents, numbered, handed)
+            done = _Done(result, contents, numbered, returned)
             watch.close()
             with run.turn():
                 return result, done, _known(done, capture, tensors, alike)
@@ -580,13 +581,13 @@ class _Done:
     ids. leaves, build: of the result, followed by the values that were left, if any.
     """
 
-    def __init__(self, result: Any, contents: Contents, numbers: dict[int, int], handed: HandedOut) -> None:
+    def __init__(self, result: Any, contents: Contents, numbers: dict[int, int], returned: ReturnedNumbers) -> None:
         self.left, self.complete = contents.changes()
         self.is_tracked = not contents.asks_as_before
         self.numbers = numbers
         tree = (result, [value for _, value in self.left]) if self.left else result
         leaves, self.build = flatten(tree, numbers)
-        self.leaves = handed.among(leaves)
+        self.leaves = returned.among(leaves)
         for leaf in self.leaves:
             if type(leaf) is Tensor and type(leaf._data) is Part:
                 record_part(leaf)
@@ -594,7 +595,7 @@ class _Done:
 
     def tensors(self) -> list[Tensor]:
         """Return the leaves that are tensors."""
-        leaves = [leaf.of if type(leaf) is Handed else leaf for leaf in self.leaves]
+        leaves = [leaf.of if type(leaf) is Returned else leaf for leaf in self.leaves]
         return [leaf for leaf in leaves if type(leaf) is Tensor]
 
     def fault(self, made: Sequence[Tensor], spent: Sequence[Spent]) -> str:
@@ -607,7 +608,7 @@ class _Done:
             return TRACKED
         if sum([leaf.requires_grad for leaf in made]) > len(spent):
             return REQUIRES
-        kinds = (Tensor, Number, Handed)
+        kinds = (Tensor, Number, Returned)
         known = [type(x) in kinds or id(x) in self.numbers or constant_of(x) is not None for x in self.leaves]
         return "" if all(known) else RETURNS
 
@@ -615,7 +616,7 @@ class _Done:
         """Return the result of a traced call with plain numbers for Numbers, which are replaced elsewhere, too."""
         if Number not in (*map(type, self.leaves), *[type(left.key) for left, _ in self.left]):
             return result
-        tree = rebuilt(self.build, [leaf.value if type(leaf) is Handed else value_of(leaf) for leaf in self.leaves])
+        tree = rebuilt(self.build, [leaf.value if type(leaf) is Returned else value_of(leaf) for leaf in self.leaves])
         if not self.left:
             return tree
         for left, _ in reversed(self.left):

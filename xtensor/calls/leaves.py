@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
 from .computed import putting
 from .rebound import Left, held
-from .returned import Handed
+from .returned import Returned
 
 Places = Mapping[int, int]
 
@@ -35,15 +35,8 @@ def computed(cell: int, made: list[Tensor], tensors: list[Tensor], holders: list
     return cells[cell]
 
 
-def number(
-    kind: type,
-    way: Callable[..., Tensor],
-    made: list[Tensor],
-    tensors: list[Tensor],
-    holders: list[Any],
-    cells: Sequence[Any],
-) -> Any:
-    return kind(way(made, tensors, holders, cells))
+def number(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> float:
+    return float(made[place])
 
 
 def fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> Any:
@@ -59,8 +52,8 @@ def ways_of(
     known = ((given, tensors), (result, made), (holder, holders), (computed, cells))
     ways: list[Callable[..., Any]] = []
     for leaf in leaves:
-        if type(leaf) is Handed:
-            ways.append(partial(number, type(leaf.value), partial(result, made[id(leaf.of)])))
+        if type(leaf) is Returned:
+            ways.append(partial(number, made[id(leaf.of)]))
             continue
         found = (partial(way, places[id(leaf)]) for way, places in known if id(leaf) in places)
         ways.append(next(found, partial(fixed, leaf)))
@@ -98,13 +91,9 @@ def spent_of(made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Spent]:
     return found
 
 
-def _with_numbers(build: Callable[..., Any], conversions: Mapping[int, type], leaves: Iterator[Any]) -> Any:
-    """Return the tree of leaves, some of which are elements that become numbers of a kind."""
-    return build(iter([conversions.get(place, _itself)(leaf) for place, leaf in enumerate(leaves)]))
-
-
-def _itself(leaf: Any) -> Any:
-    return leaf
+def _with_numbers(build: Callable[..., Any], converted: Set[int], leaves: Iterator[Any]) -> Any:
+    """Return the tree of leaves, some of which are tensors that become numbers."""
+    return build(iter([float(leaf) if place in converted else leaf for place, leaf in enumerate(leaves)]))
 
 
 # Stands for a holder among leaves for machine code, which only knows objects.
@@ -119,17 +108,16 @@ def told_tree(
     """
     from ..codegen.cpu.kinds import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 
-    kinds = {result: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
+    kinds = {result: RESULT, number: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
+    converted = frozenset([place for place, leaf in enumerate(leaves) if leaf.func is number])
     numbers = sorted({one.where for one in left if isinstance(one.where, int)})
     owners = [held(holders[number]) for number in numbers]
-    conversions = {place: leaf.args[0] for place, leaf in enumerate(leaves) if leaf.func is number}
-    leaves = [leaf.args[1] if leaf.func is number else leaf for leaf in leaves]
     told = [
         (HOLDER, holders[leaf.args[0]]) if leaf.func is holder else (kinds[leaf.func], leaf.args[0]) for leaf in leaves
     ]
     itself = [*owners, *[value for kind, value in told if kind == HOLDER]]
-    if conversions:
-        build = partial(_with_numbers, build, conversions)
+    if converted:
+        build = partial(_with_numbers, build, converted)
     if left:
         places = {number: place for place, number in enumerate(numbers)}
         moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
@@ -138,7 +126,7 @@ def told_tree(
         return [(OBJECT, None)], SINGLE, itself
     if build is next:
         return told, SINGLE, itself
-    if conversions:
+    if converted:
         return told, partial(rebuilt, build), itself
     tree = rebuilt(build, told)
     is_flat = type(tree) is tuple and len(tree) == len(told) and all(map(is_, tree, told))

@@ -1,8 +1,9 @@
 """Numbers that a captured function only returns: `return params, float(loss)`. Each later call returns its own.
 
 A Python number shows its value to whatever uses it. That nothing but the result does is told by the byte code of the
-function: the number is that of `float(...)`, `int(...)` or `.item()`, and goes from there into the result, by way of
-variables, tuples, lists and dicts.
+function: the number is that of `float(...)` or `.item()`, and goes from there into the result, by way of variables,
+tuples, lists and dicts. In the result it is recognised as the object that it is, which integers are not: equal small
+ones are one object.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
-from types import CodeType, FrameType
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..autograd.rules import xt
@@ -23,68 +23,72 @@ if TYPE_CHECKING:
     from ..run.capture import Capture
 
 _PACKAGE = __name__.partition(".")[0] + "."
-_CONVERSIONS = {"float": float, "int": int}
 
 
-class Handed(NamedTuple):
+class Returned(NamedTuple):
     """A number among the leaves of a result, and the tensor whose only element it is."""
 
-    value: float | int
+    value: float
     of: Tensor
 
 
-class HandedOut:
-    """The numbers that a captured call asks for and only returns. caller: the code that calls the function."""
+class ReturnedNumbers:
+    """The numbers that a captured call of a function asks for and only returns. caller: the code that calls it."""
 
-    def __init__(self, capture: Capture, caller: CodeType) -> None:
-        self._capture, self._caller = capture, caller
-        self._numbers: dict[int, Handed] = {}
-        self._is_unclear = False
+    def __init__(self, capture: Capture, function: Callable[..., Any], caller: CodeType) -> None:
+        self._capture, self._codes = capture, (_code_of(function), caller)
+        self._found: dict[int, Returned] = {}
 
-    def __call__(self, x: Tensor, kind: type[float] | type[int]) -> Any:
-        """Return the only element of a tensor as a number of a kind, None if that is not only returned."""
-        if not _is_only_returned(self._caller):
+    def hand_out(self, x: Tensor) -> float | None:
+        """Return the only element of a tensor as a number; None if that is not only returned."""
+        if not _is_only_returned(self._codes):
             return None
         own = xt.astype(xt.reshape(x.detach(), ()), x.dtype, copy=True).evaluate()  # nobody writes to it
         with self._capture.inside():
-            value = kind(own.blob.shallow_copy().native())
-        self._is_unclear |= id(value) in self._numbers  # equal small integers are one object
-        self._numbers[id(value)] = Handed(value, own)
+            value = float(own.blob.shallow_copy().native())
+        self._found[id(value)] = Returned(value, own)
         return value
 
     def among(self, leaves: list[Any]) -> list[Any]:
-        """Return the leaves of the result with the numbers in place of their values. The call is not captured if one is
-        missing, or if an integer is there twice, as it may also be a constant.
+        """Return the leaves of the result with these numbers in place of their values. The call is not captured if one
+        is missing: where it went is then unknown.
         """
-        times = Counter(map(id, leaves))
-        for own, one in self._numbers.items():
-            self._is_unclear |= not times[own] or (type(one.value) is int and times[own] > 1)
-        if self._is_unclear:
+        if not self._found.keys() <= set(map(id, leaves)):
             self._capture.looked(None)
-        return [self._numbers.get(id(leaf), leaf) for leaf in leaves]
+        return [self._found.get(id(leaf), leaf) for leaf in leaves]
 
 
-def _is_only_returned(caller: CodeType) -> bool:
-    """Return whether a number is asked for by the captured function's own code, which only returns it."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
-        if frame.f_code.co_name not in _ASKING:
-            return False
-        frame = frame.f_back
-    is_own = frame.f_back is not None and frame.f_back.f_code is caller
-    return is_own and _returns(frame.f_code, frame.f_lasti, all(_means(frame, *one) for one in _CONVERSIONS.items()))
+def _code_of(function: Any) -> CodeType | None:
+    """Return the code whose result is that of a function; None for what is written in C and may call others."""
+    while isinstance(function, (partial, MethodType)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    own = function if isinstance(function, FunctionType) else type(function).__call__
+    return getattr(own, "__code__", None)
 
 
-# The functions of this package between the one that is captured and this file.
-_ASKING = frozenset(("__call__", "__float__", "__int__", "_scalar", "counted", "handed_out", "item"))
+# The functions of this package between the one that is captured and this file. (With another one the call is plain.)
+_BETWEEN = frozenset(("__float__", "_scalar", "counted", "hand_out", "handed_out", "item"))
 
 # Names of functions by which variables are found that no instruction loads.
 _SHOWING = frozenset(("_getframe", "currentframe", "eval", "exec", "locals", "stack", "vars"))
 
 
-def _means(frame: FrameType, name: str, kind: type) -> bool:
-    """Return whether a global name means a built-in type in a frame."""
-    return frame.f_globals.get(name, frame.f_builtins.get(name)) is kind
+def _is_only_returned(codes: tuple[CodeType | None, CodeType]) -> bool:
+    """Return whether a number is asked for by the captured function's own code, which only returns it. codes: that one,
+    and the one that calls it.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+        if frame.f_code.co_name not in _BETWEEN:
+            return False
+        frame = frame.f_back
+    if frame.f_back is None or (frame.f_code, frame.f_back.f_code) != codes:
+        return False
+    is_usual = frame.f_globals.get("float", frame.f_builtins.get("float")) is float
+    return _returns(frame.f_code, frame.f_lasti, is_usual)
+
+
+# ---- byte code
 
 
 class _Step(NamedTuple):
@@ -105,9 +109,12 @@ _PUSHES = frozenset(
     )
 )
 
-# How many values an instruction takes from the stack.
+# How many values an instruction takes from the stack. Nothing else may come between a number and the result.
 _TAKES = {"LOAD_ATTR": 1, "LOAD_METHOD": 1, "UNARY_NEGATIVE": 1, "UNARY_INVERT": 1, "BINARY_OP": 2, "BINARY_SUBSCR": 2}
 _TAKES |= {"COMPARE_OP": 2, "POP_TOP": 1, "STORE_FAST": 1}
+
+# The step that stands where others than the one before may lead to.
+_LABEL = "JUMP_TARGET"
 
 
 @lru_cache(maxsize=1024)
@@ -117,6 +124,8 @@ def _steps_of(code: CodeType) -> tuple[_Step, ...]:
     begin = None  # of a call in Python 3.11, whose first instruction may do all
     for one in dis.get_instructions(code):
         begin = one.offset if one.opname == "PRECALL" else begin
+        if one.is_jump_target:
+            steps.append(_Step(one.offset, _LABEL, None, 0))
         if one.opname in _IDLE:
             continue
         variables = re.findall(r"(LOAD|STORE)_FAST(?:_BORROW|_CHECK)?(?=_LOAD|_STORE|$)", one.opname)
@@ -134,17 +143,19 @@ def _steps_of(code: CodeType) -> tuple[_Step, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _returns(code: CodeType, at: int, usual: bool) -> bool:
-    """Return whether the instruction at an offset makes a number that is only returned. usual: whether `float` and
-    `int` are Python's own here.
+def _returns(code: CodeType, at: int, is_usual: bool) -> bool:
+    """Return whether the instruction at an offset makes a number that is only returned. is_usual: whether `float` is
+    Python's own here.
     """
     flow = _Flow(_steps_of(code))
     place = sum([step.offset <= at for step in flow.steps]) - 1  # there may be caches in between
-    begin = flow.conversion(place, usual) if _SHOWING.isdisjoint(code.co_names) else None
-    return begin is not None and flow.goes_out(begin, place + 1)
+    begin = flow.conversion(place, is_usual) if _SHOWING.isdisjoint(code.co_names) else None
+    return begin is not None and flow.reaches_result(begin, place + 1)
 
 
-_METHODS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+def _is_method(step: _Step, name: str) -> bool:
+    """Return whether a step loads a method of a name to call it at once, with the object below its arguments."""
+    return step.name in ("LOAD_ATTR", "LOAD_METHOD") and step.value == name and step.effect == 1
 
 
 class _Flow:
@@ -152,19 +163,18 @@ class _Flow:
 
     def __init__(self, steps: Sequence[_Step]) -> None:
         self.steps = steps
-        self._asked: set[str] = set()  # variables; one that fails decides, so each is looked into once
+        self._variables: dict[str, bool] = {}  # that were looked into, and whether as lists
 
-    def conversion(self, place: int, usual: bool) -> int | None:
-        """Return where a call of `float` or `int`, or of a method `item`, begins; None if a step is none."""
-        if self.steps[place].name != "CALL" or not place:
+    def conversion(self, place: int, is_usual: bool) -> int | None:
+        """Return where a call of `float`, or of a method `item`, begins; None if a step is neither."""
+        step, before = self.steps[place], self.steps[place - 1]
+        if (step.name, step.value) == ("CALL", 0):
+            return self._begin(place - 1, 1) if _is_method(before, "item") else None
+        if (step.name, step.value) != ("CALL", 1) or not is_usual:
             return None
-        if self.steps[place].value == 0:
-            before = self.steps[place - 1]
-            is_item = before.name in _METHODS and before.value == "item"
-            return self._begin(place - 1, 1) if is_item else None
         begin = self._begin(place, 3)  # what calls the function, its place beside it, and the argument
-        first = self.steps[begin or 0]
-        return begin if usual and first.name == "LOAD_GLOBAL" and first.value in _CONVERSIONS else None
+        is_float = begin is not None and self.steps[begin][1:3] == ("LOAD_GLOBAL", "float")
+        return begin if is_float else None
 
     def _begin(self, place: int, height: int) -> int | None:
         """Return the first of the steps before a place that push so many values; None if there are jumps among them."""
@@ -175,9 +185,9 @@ class _Flow:
             height -= self.steps[place].effect
         return None if height else place
 
-    def goes_out(self, begin: int | None, place: int) -> bool:
+    def reaches_result(self, begin: int | None, place: int) -> bool:
         """Return whether the value on top of the stack, before a step, only becomes part of the result. begin: where
-        its expression begins.
+        its expression begins. The steps are followed one by one, and any that is not known here says no: so do jumps.
         """
         above = 0  # values above it
         for name, value, effect in [step[1:] for step in self.steps[place:]]:
@@ -191,7 +201,7 @@ class _Flow:
                     continue
                 takes = 1 - effect
             elif name == "STORE_FAST" and above == 0:
-                return self._variable_goes_out(value, is_list=False)
+                return self._variable_reaches_result(value, is_list=False)
             elif name == "CALL":
                 if above == 0:
                     return value == 1 and self._is_appended(begin or 0)
@@ -212,25 +222,24 @@ class _Flow:
         if begin < 2:
             return False
         owner, method = self.steps[begin - 2 : begin]
-        appends = method.name in _METHODS and method.value == "append" and owner.name == "LOAD_FAST"
-        return appends and self._variable_goes_out(owner.value, is_list=True)
+        appends = _is_method(method, "append") and owner.name == "LOAD_FAST"
+        return appends and self._variable_reaches_result(owner.value, is_list=True)
 
-    def _variable_goes_out(self, variable: str, *, is_list: bool) -> bool:
+    def _variable_reaches_result(self, variable: str, *, is_list: bool) -> bool:
         """Return whether a variable that is assigned once only becomes part of the result, but for being appended to.
         is_list: whether it must be a list that is made here.
         """
-        if variable in self._asked:
-            return not is_list or f"{variable}[]" in self._asked
-        self._asked |= {variable, f"{variable}[]"} if is_list else {variable}
+        if variable in self._variables:  # it is being looked into, and one use that says no decides for all
+            return self._variables[variable] or not is_list
+        self._variables[variable] = is_list
         uses = [place for place, one in enumerate(self.steps) if "_FAST" in one.name and one.value == variable]
         names = [self.steps[place].name for place in uses]
         if names != ["STORE_FAST", *["LOAD_FAST"] * (len(uses) - 1)]:
             return False
         if is_list and self.steps[uses[0] - 1][1:3] != ("BUILD_LIST", 0):
             return False
-        return all(self._is_kept(place, is_list=is_list) for place in uses[1:])
+        return all(self._load_reaches_result(place, is_list=is_list) for place in uses[1:])
 
-    def _is_kept(self, place: int, *, is_list: bool) -> bool:
+    def _load_reaches_result(self, place: int, *, is_list: bool) -> bool:
         """Return whether the variable that a step loads is appended to, or only becomes part of the result."""
-        after = self.steps[place + 1]
-        return (is_list and after.name in _METHODS and after.value == "append") or self.goes_out(place, place + 1)
+        return (is_list and _is_method(self.steps[place + 1], "append")) or self.reaches_result(place, place + 1)

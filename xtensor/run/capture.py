@@ -100,7 +100,7 @@ class Capture:
         self.reason = self.checked = ""
         self.arithmetic: Arithmetic | None = None
         self.given_up: Callable[[], None] = lambda: None
-        self.hands_out: Callable[[Any, Any], Any] = lambda x, kind: None
+        self.hands_out: Callable[[Any], float | None] = lambda x: None
         self.thread = get_ident()
         self.arguments = list(arguments)
         self.device = arguments[0].device if arguments else as_device("cpu", "fuse")

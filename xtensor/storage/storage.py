@@ -101,12 +101,10 @@ def refuse_capture(function: str) -> None:
         capture.refuse_call(function)
 
 
-def handed_out(x: Any, kind: type | None) -> Any:
-    """Return a tensor's only element as a number of a kind, if a function that is being captured only returns it; else
-    None.
-    """
+def handed_out(x: Any) -> float | None:
+    """Return a tensor's only element as a number if a function that is being captured only returns it; else None."""
     capture = watching() if watchers else None
-    return None if capture is None or kind is None else capture.hands_out(x, kind)
+    return None if capture is None else capture.hands_out(x)
 
 
 def _nobody_knows() -> bool:

@@ -399,13 +399,13 @@ class Tensor(Operators, Methods):
 
     # ---- Python's protocols
 
-    def _scalar(self, function: str, kind: type | None = None) -> Any:
-        if kind is not None and self.dtype.kind == "c":
+    def _scalar(self, function: str, is_real: bool = False) -> Any:
+        if is_real and self.dtype.kind == "c":
             raise TypeError(expected(function, "x", "be real", self.dtype))
         if self.ndim:
             raise TypeError(expected(function, "x", "have 0 axes", f"shape {self.shape}"))
         if watchers:
-            told = bool(self) if self.dtype.kind == "b" else handed_out(self, kind)
+            told = bool(self) if self.dtype.kind == "b" else handed_out(self) if function == "float" else None
             if told is not None:
                 return told
         native = self.native()
@@ -425,13 +425,13 @@ class Tensor(Operators, Methods):
         return bool(native if type(native) is _ARRAY else self.host())
 
     def __int__(self) -> int:
-        return int(self._scalar("int", int))
+        return int(self._scalar("int", is_real=True))
 
     def __float__(self) -> float:
         data = self._data
         if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c" and not watchers:
             return data.__float__()
-        return float(self._scalar("float", float))
+        return float(self._scalar("float", is_real=True))
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex"))

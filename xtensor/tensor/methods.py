@@ -63,8 +63,7 @@ class Methods:
         own: Any = self
         if watchers and not index and own.dtype.kind == "b" and own.size == 1:
             return bool(own)
-        kind = {"f": float, "i": int, "u": int}.get(own.dtype.kind)
-        told = handed_out(own, kind) if watchers and not index and own.size == 1 else None
+        told = handed_out(own) if watchers and not index and own.dtype.kind == "f" and own.size == 1 else None
         return own.host().item(*index) if told is None else told
 
     def tolist(self) -> Any:

@@ -682,6 +682,47 @@ def test_functions_of_numbers_alone_are_numpys() -> None:
                 agree(lambda a, f=ours, b=b: f(a, b), lambda a, f=theirs, b=b: f(a, b), a)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "int64", "float16", "float32", "float64", "complex64"])
+def test_small_arrays_of_numpys_are_computed_at_once(dtype: str) -> None:
+    """Without a tensor among the operands, too, as where another library calls a function with its arrays: results
+    are those of tensors, and share no memory with the arrays.
+    """
+    n = np.asarray([[1, 0, 2]], dtype=dtype)
+    x = xt.asarray(n, copy=True)
+    with np.errstate(all="ignore"):
+        for name in ("abs", "positive", "exp", "sign", "isnan", "square", "floor", "conj"):
+            compared(getattr(xt, name), n, x)
+        for name in ("add", "pow", "maximum", "less", "divide", "logical_and", "atan2", "floor_divide", "equal"):
+            function = getattr(xt, name)
+            for call in (
+                lambda a, f=function: f(a, a),
+                lambda a, f=function: f(a, a[0, 2]),
+                lambda a, f=function: f(a.T, a),
+                lambda a, f=function: f(2, a),
+                lambda a, f=function: f(a, 2.5),
+                lambda a, f=function: f(np.asarray(2.0), a),
+                lambda a, f=function: f(a[0, 0, ...], 3),
+            ):
+                compared(call, n, x)
+    rows: Any = np.arange(1000.0)
+    summed = xt.add(rows[:, None], rows)  # large, and recorded: the arrays may be written before it is computed
+    rows[...] = 0.0
+    assert float(summed[2, 3]) == 5.0
+
+
+def compared(call: Callable[[Any], Any], n: Any, x: xt.Tensor) -> None:
+    """Compare a function of NumPy's array with that of an equal tensor: values and dtypes, or that both refuse it."""
+    try:
+        wanted = call(x)
+    except (TypeError, ValueError) as error:
+        with pytest.raises(type(error)):
+            call(n)
+        return
+    found = call(n)
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy(), strict=True)
+    assert not np.shares_memory(found.numpy(), n)
+
+
 def agree(ours: Callable[[Any], Any], theirs: Callable[[Any], Any], x: Any) -> None:
     """Compare two functions of a number: what they return, or that both refuse it."""
     with np.errstate(all="ignore"):

@@ -133,7 +133,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
                 found = call_known(op, (x,)) if op.ready and not active[0] else None
                 if found is not None:
                     return found
-        elif type(x) in _NUMBERS:
+        elif type(x) in _NUMBERS or (type(x) is _ARRAY and _passes(x, below[0])):
             native = _alone(x)
             try:
                 if native is not None:
@@ -197,6 +197,10 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
             alone = _alone(x1)
             if alone is not None:
                 return call(wrap(alone, CPU_DEVICE), x2)
+        elif type(x1) is _ARRAY or type(x2) is _ARRAY:
+            found = _without_tensors(kernel, x1, x2, below[0])
+            if found is not None:
+                return found
         return long_way(op, (x1, x2))
 
     return call
@@ -227,6 +231,20 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
     return None
 
 
+def _without_tensors(kernel: Any, x1: Any, x2: Any, most: int) -> Tensor | None:
+    """Return the result for two NumPy arrays, or one and a number, if it can be computed at once, else None."""
+    a, b = [(_alone(x) if _passes(x, most) else None) if type(x) is _ARRAY else x for x in (x1, x2)]
+    is_first, is_second = type(a) is _ARRAY, type(b) is _ARRAY
+    if not ((is_first or type(a) in _NUMBERS) and (is_second or type(b) in _NUMBERS)):
+        return None
+    if is_first and is_second and spreads(a, b, most):
+        return None
+    try:
+        return wrap(quickly(kernel, a, b), CPU_DEVICE)
+    except REFUSED:
+        return None
+
+
 def _beside(a: np.ndarray[Any, Any], x: Any, most: int) -> Any:
     """Return an operand that can be used beside an array as it is, as it is read at once: a small NumPy array; None for
     anything else.
@@ -238,9 +256,9 @@ def _passes(x: np.ndarray[Any, Any], most: int) -> bool:
     return x.nbytes <= most and is_held(x.dtype)
 
 
-def _alone(number: Any) -> Native | None:
-    """Return a number as an array, for a call on numbers alone; None where that would be no thin face."""
-    native = _asarray(number)
+def _alone(x: Any) -> Native | None:
+    """Return a number or a small array of NumPy's, for a call on that alone; None where it would be no thin face."""
+    native = _asarray(x)
     if thin_closed[0] or native.dtype.kind == "O" or chosen_device(None, "asarray") is not CPU_DEVICE:
         return None
     return native

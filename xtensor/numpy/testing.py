@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from ..tensor.face import Tensor, is_value
+from ..tensor.operands import foreign_array
 
 globals().update(__all__=numpy.testing.__all__)  # what `from xtensor.numpy.testing import *` takes
 
@@ -44,4 +45,6 @@ def _native(x: Any) -> Any:
         return native[()] if is_value(x) else native
     if type(x) in (list, tuple):
         return type(x)([_native(one) for one in x])
-    return {key: _native(one) for key, one in x.items()} if type(x) is dict else x
+    if type(x) is not dict:
+        return _native(found) if type(found := foreign_array(x)) is Tensor else x
+    return {key: _native(one) for key, one in x.items()}

@@ -17,13 +17,14 @@ from ..base.layout import Shape
 from ..base.options import thin_closed
 from ..calls.library import on
 from ..devices.cpu import CPU, NUMBERS
+from ..graph.number import is_traced
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, limit_of
 from ..standard.elementwise import share
 from ..standard.indexing import added
 from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
-from ..tensor.operands import refuse_stranger
+from ..tensor.operands import numpy_of, refuse_stranger
 from .common import SPELLED, answers_itself, as_array, as_mask, beside, give, lone_axis, own_answer
 from .door import door, summary, through
 from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
@@ -105,10 +106,18 @@ class Ufunc:
         return self._with_options(operands, **options)
 
     def _taken(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return operands with nested sequences, which may hold tensors, as tensors."""
+        """Return operands with nested sequences, which may hold tensors, and with objects that have `__array__` as
+        arrays.
+        """
         for x in operands:
             refuse_stranger(x, self.__name__)
-        return tuple([as_array(x, self.__name__) if isinstance(x, (list, tuple)) else x for x in operands])
+        return tuple([self._as_operand(x) for x in operands])
+
+    def _as_operand(self, x: Any) -> Any:
+        """Return an operand as the functions take it; numbers of a captured function stay numbers."""
+        if isinstance(x, (list, tuple)):
+            return as_array(x, self.__name__)
+        return x if is_traced(x) or answers_itself(x) else numpy_of(x)
 
     def _with_options(
         self,

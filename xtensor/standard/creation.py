@@ -28,7 +28,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import histories, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, wrap
-from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device
+from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device, converted, numpy_of
 from .casting import astype
 from .indexing import setitem
 from .methods import moved
@@ -156,7 +156,9 @@ def _from_tensor(x: Tensor, dtype: DType | None, device: DeviceLike, copy: bool 
 
 def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None) -> Tensor:
     """Return a tensor over a NumPy array, or over an object that NumPy can convert (buffers, `__array__`)."""
-    native = np.asarray(obj, copy=False if copy is False else None)
+    native = converted(obj, False if copy is False else None)
+    if isinstance(native, Tensor):
+        return _from_tensor(native, dtype, device, copy)
     if native.dtype.kind == "O" and not isinstance(obj, (np.ndarray, np.generic)):
         raise TypeError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
     wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
@@ -193,7 +195,8 @@ def _plain(obj: Any) -> Any:
         return obj.host()
     if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
         return [_plain(item) for item in obj]
-    return obj
+    found = numpy_of(obj)
+    return found.host() if isinstance(found, Tensor) else found
 
 
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:

@@ -36,14 +36,27 @@ def refuse_stranger(x: Any, function: str) -> None:
         raise error(expected(function, "an operand", "be an array (numpy.asarray(x) makes one)", type(x).__name__))
 
 
-def foreign_array(x: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array that NumPy makes of another library's object, such as a pandas Series; None where it has no
-    `__array__`, or that fails.
+def converted(x: Any, copy: bool | None = None) -> Any:
+    """Return the array that NumPy makes of an object, or the tensor that its `__array__` returns: classes that are
+    written with NumPy's names over tensors have such methods, whose results NumPy refuses.
+    """
+    try:
+        return np.asarray(x, copy=copy)
+    except ValueError:
+        found = x.__array__() if hasattr(x, "__array__") else None
+        if not isinstance(found, Tensor):
+            raise
+        return found
+
+
+def foreign_array(x: Any) -> Any:
+    """Return the array or tensor that is made of another library's object, such as a pandas Series; None where it has
+    no `__array__`, or that fails.
     """
     if not hasattr(x, "__array__"):
         return None
     try:
-        return np.asarray(x)
+        return converted(x)
     except (TypeError, ValueError, RuntimeError):
         return None
 
@@ -70,7 +83,7 @@ def answer_of(other: Any, method: str, x: Tensor) -> Any:
 
 
 def numpy_of(x: Any) -> Any:
-    """Return the array of another library's object, a value that is assigned; anything else as it is."""
+    """Return the array of another library's object, an operand or a value that is assigned; anything else as it is."""
     found = None if isinstance(x, (Tensor, np.ndarray, np.generic)) or type(x) in SCALARS else foreign_array(x)
     return x if found is None else found
 

@@ -333,3 +333,21 @@ def test_a_parameter_keeps_its_gradient_and_is_compared() -> None:
     ours.testing.assert_allclose(p, [1.0, 2.0])
     with pytest.raises(AssertionError):
         ours.testing.assert_array_equal(p, [1.0, 3.0])
+
+
+def test_the_global_stream_is_a_random_state() -> None:
+    """Programs that take a seed, a stream or nothing return `np.random.mtrand._rand` for nothing."""
+    stream = ours.random.mtrand._rand
+    assert stream is ours.random.mtrand._rand and isinstance(stream, ours.random.RandomState)
+    ours.random.seed(7)
+    expected = numpy.random.RandomState(7)
+    compare(stream.rand(3), expected.rand(3))
+    assert ours.random.rand() == expected.rand() and stream.randint(9) == expected.randint(9)
+    compare(pickle.loads(pickle.dumps(stream)).normal(size=2), expected.normal(size=2))
+    assert ours.random.mtrand.RandomState is ours.random.RandomState
+    own = numpy.random.RandomState(3)
+    assert ours.random.RandomState(own).native is own
+
+
+def test_a_seed_may_hold_tensors() -> None:
+    assert ours.random.RandomState([ours.asarray(1), 2]).rand() == numpy.random.RandomState([1, 2]).rand()

@@ -63,7 +63,7 @@ SAME = frozenset(
         *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
         *("exceptions", "dtypes", "typing", "linalg.LinAlgError"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
-        *("random.SeedSequence", "random.bit_generator", "random.mtrand"),
+        *("random.SeedSequence", "random.bit_generator"),
     )
 )
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy
 
+from ..autograd.rules import xt
 from ..base.errors import expected
 from ..random import Generator as _Generator
 from ..storage.storage import refuse_capture
@@ -74,13 +75,28 @@ def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: An
 
 
 class RandomState:
-    """A numpy.random.RandomState that returns tensors."""
+    """A numpy.random.RandomState that returns tensors; one of NumPy's own may be given as the seed."""
 
     def __init__(self, seed: Any = None) -> None:
-        self.native = numpy.random.RandomState(seed)
+        theirs = numpy.random.RandomState
+        self.native: Any = seed if isinstance(seed, theirs) else theirs(_as_seed(seed))
 
     def __getattr__(self, name: str) -> Any:
         return _method(self, name)
+
+
+class _Mtrand:
+    """NumPy's module of that name: programs take the global stream, `np.random.mtrand._rand`, where no seed is given,
+    and ask whether it is a RandomState.
+    """
+
+    _rand = RandomState(numpy.random.mtrand._rand)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(xt.numpy.random, name)
+
+
+mtrand = _Mtrand()
 
 
 def _method(self: Any, name: str) -> Any:

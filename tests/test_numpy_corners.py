@@ -351,3 +351,19 @@ def test_the_global_stream_is_a_random_state() -> None:
 
 def test_a_seed_may_hold_tensors() -> None:
     assert ours.random.RandomState([ours.asarray(1), 2]).rand() == numpy.random.RandomState([1, 2]).rand()
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "all", "any"])
+def test_reductions_without_tensors(name: str) -> None:
+    """Small arrays of NumPy's, lists, and lists of tensors, with NumPy's dtypes; what NumPy refuses is refused."""
+    reduced, theirs = getattr(ours, name), getattr(numpy, name)
+    for dtype in ("bool", "int8", "int64", "float32", "float64", "complex64"):
+        a = numpy.arange(12).reshape(3, 4).astype(dtype)
+        for given in ({}, {"axis": 0}, {"axis": -1, "keepdims": True}, {"axis": (0, 1)}):
+            for x in (a, a.tolist(), [ours.asarray(row) for row in a]):
+                found, right = reduced(x, **given), theirs(numpy.asarray(x), **given)
+                assert isinstance(found, xt.Tensor)
+                assert (found.dtype, found.shape) == (right.dtype, right.shape)
+                numpy.testing.assert_array_equal(numpy.asarray(found), right)
+    with pytest.raises(numpy.exceptions.AxisError):
+        reduced(numpy.ones(3), axis=1)

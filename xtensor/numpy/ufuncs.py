@@ -236,6 +236,10 @@ def _fits(shape: Shape, wider: Shape) -> bool:
     return len(shape) <= len(wider) and all(n in (1, m) for n, m in zip(shape[::-1], wider[::-1], strict=False))
 
 
+# Types of what NumPy reduces without a tensor.
+_LISTED = frozenset((numpy.ndarray, list, tuple))
+
+
 def folded(
     name: str, x: Any, axis: Any, out: Any, keepdims: bool, initial: Any = None, where: Any = True, **options: Any
 ) -> Tensor:
@@ -253,6 +257,11 @@ def folded(
         }
         stated = {key: value for key, value in (given | options).items() if value is not None}
         return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
+    if type(x) in _LISTED and out is None and initial is None and where is True and not thin_closed[0]:
+        try:
+            return cast(Tensor, made_at_once(getattr(numpy, name), (x, axis), options | {"keepdims": bool(keepdims)}))
+        except LONG_WAY:
+            pass
     x = as_array(x, name)
     if isinstance(out, _ARRAYS) and "dtype" in options and options["dtype"] is None and out.dtype.kind in "iufc":
         options["dtype"] = numpy.promote_types(x.dtype, out.dtype)  # in which NumPy adds up, too

@@ -572,14 +572,15 @@ def test_functions_that_other_ways_enter() -> None:
     x, y = tensor(), tensor()
     for _ in range(3):
         (x * 2 + y).evaluate()
-    assert len(entered(lambda: x * 2 + y)) <= 42  # 38; more where gradients or a device were used in this process
+    names = min([entered(lambda: x * 2 + y) for _ in range(3)], key=len)  # memory may be returned in one of them
+    assert len(names) <= 42, names  # 38; more where gradients or a device were used in this process
     x, y = tensor((300, 200)), tensor((300, 200))  # too few elements to be shared among threads, which is asked too
     fused = xt.fuse(lambda x, y: x * 2 + y)
     POOL.trim()  # a block that others have left, larger than the result, is looked for anew in each call
     for _ in range(40):
         fused(x, y)
     wait_for_better_code()  # an interpreted schedule enters more
-    names = min([entered(lambda: fused(x, y)) for _ in range(3)], key=len)  # memory may be returned in one of them
+    names = min([entered(lambda: fused(x, y)) for _ in range(3)], key=len)
     assert len(names) <= 50, names
 
 

@@ -381,3 +381,23 @@ def test_in_a_gradient(calls: int) -> None:
         (value, seen), slope = step(w)
         assert float(value) == seen == float(xt.sum(w * w))
         np.testing.assert_array_equal(np.asarray(slope), 2 * np.asarray(w))
+
+
+def test_beside_values_that_are_left_elsewhere(calls: int) -> None:
+    """An object's attribute is set, and a number is returned."""
+
+    class Field:
+        u = xt.zeros(20)
+
+        def step(self, x: Any) -> Any:
+            error = float(xt.sum(x - self.u))
+            self.u = self.u + x
+            return error
+
+    field, u = Field(), np.zeros(20)
+    fused = xt.fuse(field.step)
+    for _ in range(calls):
+        x = numbers(20)
+        assert fused(xt.asarray(x)) == (x - u).sum()
+        u = u + x
+    np.testing.assert_array_equal(np.asarray(field.u), u)

@@ -654,6 +654,7 @@ def _known(done: _Done, capture: Capture, tensors: list[Tensor], arrays: list[An
     if (done.left or captured.branches) and captured.fails_late and not captured.can_be_undone(capture.arguments):
         return Known(None, (), done.build, LATE)
     numbered = {id(leaf): leaf.cell for leaf in done.leaves if type(leaf) is Number}
-    ways = ways_of(done.leaves, same, places, done.numbers, numbered)
+    returned = {id(leaf): places[id(leaf.of)] for leaf in done.leaves if type(leaf) is Returned}
+    ways = ways_of(done.leaves, same, places, done.numbers, numbered, returned)
     values = [place for place, leaf in enumerate(made) if is_value(leaf)]
     return Known(captured, ways, done.build, values=values, spent=spent, left=[left for left, _ in done.left])

@@ -14,7 +14,6 @@ from ..tensor.face import Tensor
 from ..tensor.trees import rebuilt
 from .computed import putting
 from .rebound import Left, held
-from .returned import Returned
 
 Places = Mapping[int, int]
 
@@ -35,7 +34,7 @@ def computed(cell: int, made: list[Tensor], tensors: list[Tensor], holders: list
     return cells[cell]
 
 
-def number(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> float:
+def as_number(place: int, made: list[Tensor], tensors: list[Tensor], holders: list[Any], cells: Sequence[Any]) -> float:
     return float(made[place])
 
 
@@ -44,17 +43,14 @@ def fixed(value: Any, made: list[Tensor], tensors: list[Tensor], holders: list[A
 
 
 def ways_of(
-    leaves: Sequence[Any], tensors: Places, made: Places, holders: Places, cells: Places
+    leaves: Sequence[Any], tensors: Places, made: Places, holders: Places, cells: Places, numbers: Places
 ) -> list[Callable[..., Any]]:
     """Return for each leaf a function that returns it in later calls. tensors, made, holders, cells: places of the
-    objects of the first call, by id; a leaf that is none of them is a constant.
+    objects of the first call, by id; numbers: of leaves that are elements of made ones. What is none is a constant.
     """
-    known = ((given, tensors), (result, made), (holder, holders), (computed, cells))
+    known = ((given, tensors), (result, made), (holder, holders), (computed, cells), (as_number, numbers))
     ways: list[Callable[..., Any]] = []
     for leaf in leaves:
-        if type(leaf) is Returned:
-            ways.append(partial(number, made[id(leaf.of)]))
-            continue
         found = (partial(way, places[id(leaf)]) for way, places in known if id(leaf) in places)
         ways.append(next(found, partial(fixed, leaf)))
     return ways
@@ -108,26 +104,23 @@ def told_tree(
     """
     from ..codegen.cpu.kinds import CELL, OBJECT, RESULT, SINGLE, TENSOR, TUPLE
 
-    kinds = {result: RESULT, number: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
-    converted = frozenset([place for place, leaf in enumerate(leaves) if leaf.func is number])
+    kinds = {result: RESULT, as_number: RESULT, given: TENSOR, fixed: OBJECT, computed: CELL}
+    converted = frozenset([place for place, leaf in enumerate(leaves) if leaf.func is as_number])
     numbers = sorted({one.where for one in left if isinstance(one.where, int)})
     owners = [held(holders[number]) for number in numbers]
     told = [
         (HOLDER, holders[leaf.args[0]]) if leaf.func is holder else (kinds[leaf.func], leaf.args[0]) for leaf in leaves
     ]
     itself = [*owners, *[value for kind, value in told if kind == HOLDER]]
-    if converted:
-        build = partial(_with_numbers, build, converted)
+    whole = partial(_with_numbers, build, converted) if converted else build
     if left:
         places = {number: place for place, number in enumerate(numbers)}
         moved = [one._replace(where=places[one.where]) if isinstance(one.where, int) else one for one in left]
-        return [*told, *[(HOLDER, one) for one in owners]], putting(build, moved, len(told), owners), itself
+        return [*told, *[(HOLDER, one) for one in owners]], putting(whole, moved, len(told), owners), itself
     if not leaves and rebuilt(build, ()) is None:
         return [(OBJECT, None)], SINGLE, itself
-    if build is next:
+    if whole is next:
         return told, SINGLE, itself
-    if converted:
-        return told, partial(rebuilt, build), itself
     tree = rebuilt(build, told)
     is_flat = type(tree) is tuple and len(tree) == len(told) and all(map(is_, tree, told))
-    return told, TUPLE if is_flat else partial(rebuilt, build), itself
+    return told, TUPLE if is_flat and not converted else partial(rebuilt, whole), itself

@@ -13,16 +13,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from types import CodeType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..autograd.rules import xt
 from ..tensor.face import Tensor
+from .temporaries import users_frame
 
 if TYPE_CHECKING:
     from ..run.capture import Capture
-
-_PACKAGE = __name__.partition(".")[0] + "."
 
 
 class Returned(NamedTuple):
@@ -66,7 +65,7 @@ def _code_of(function: Any) -> CodeType | None:
     return getattr(own, "__code__", None)
 
 
-# The functions of this package between the one that is captured and this file. (With another one the call is plain.)
+# The functions between the one that is captured and this file: others would compute with the number.
 _BETWEEN = frozenset(("__float__", "_scalar", "counted", "hand_out", "handed_out", "item"))
 
 # Names of functions by which variables are found that no instruction loads.
@@ -77,13 +76,13 @@ def _is_only_returned(codes: tuple[CodeType | None, CodeType]) -> bool:
     """Return whether a number is asked for by the captured function's own code, which only returns it. codes: that one,
     and the one that calls it.
     """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
-        if frame.f_code.co_name not in _BETWEEN:
-            return False
-        frame = frame.f_back
+    frame, inner = users_frame(), sys._getframe(1)
     if frame.f_back is None or (frame.f_code, frame.f_back.f_code) != codes:
         return False
+    while inner is not frame:
+        if inner.f_code.co_name not in _BETWEEN:
+            return False
+        inner = cast(FrameType, inner.f_back)
     is_usual = frame.f_globals.get("float", frame.f_builtins.get("float")) is float
     return _returns(frame.f_code, frame.f_lasti, is_usual)
 

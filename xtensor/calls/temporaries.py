@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FrameType
 
 from .thin import held_beside
 
@@ -44,13 +44,19 @@ def is_temporary(counted: int, expected: int) -> bool:
     return counted <= expected + held_beside[0] and _is_written_by_a_statement()
 
 
+def users_frame() -> FrameType:
+    """Return the innermost frame outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
 def _is_written_by_a_statement() -> bool:
     """Return whether the innermost code outside of this package is a statement that writes; where references to
     variables are borrowed, one that writes what it just computed.
     """
-    frame = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
-        frame = frame.f_back
+    frame = users_frame()
     told = _writes if _VERSION < _BORROWING else _writes_what_it_computes
     return told(frame.f_code, frame.f_lasti)
 

@@ -275,7 +275,6 @@ def door(name: str) -> Callable[..., Any]:
 
 # The types of single random numbers from NumPy, and of arguments that are no tensors.
 NUMBERS = frozenset((bool, int, float))
-_PLAIN = frozenset((*NUMBERS, type(None)))
 
 
 def are_numbers(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
@@ -283,7 +282,7 @@ def are_numbers(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     if watchers or observers or (given and (len(given) > 1 or "size" not in given)):
         return False
     for x in (*args, *given.values()):
-        if type(x) not in _PLAIN and not (type(x) is tuple and NUMBERS.issuperset(map(type, x))):
+        if not NUMBERS.issuperset(map(type, x) if type(x) is tuple else (type(x),)) and x is not None:
             return False
     return True
 

@@ -81,7 +81,7 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
         if kind is not None or order is not None or stable is not None:
             raise _LongWayError
         a = numpy.asanyarray(a)
-        if not is_held(a.dtype):  # positions of NumPy's objects, for None and integers of more than 64 bits
+        if not is_held(a.dtype):  # argsort's positions would not tell that these were objects, as None is
             raise _LongWayError
         return function(a, axis, "stable")
 

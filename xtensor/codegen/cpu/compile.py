@@ -87,7 +87,7 @@ def _described_host() -> Host | None:
     x86 = triple.startswith("x86_64")
     if x86 and not (features.get("fma") and features.get("avx2")):
         return None
-    if not x86 and (ON_WINDOWS or not triple.startswith(("aarch64", "arm64"))):  # Windows' ARM64 lacks whole addresses
+    if not x86 and (ON_WINDOWS or not triple.startswith(("aarch64", "arm64"))):  # LLVM has no whole addresses there
         return None
     wide = all(features.get(name) for name in ("avx512f", "avx512bw", "avx512dq", "avx512vl"))
     vector_bytes = (64 if wide else 32) if x86 else 16

@@ -27,7 +27,7 @@ BEGIN, END = "<!-- the table of machines begins -->", "<!-- the table of machine
 
 # What runs everywhere: numbers, integer division, launches and what runs them, the barrier of writes, memory at the
 # edge of the engine. Some ten seconds of a processor; an emulator takes twenty times as long.
-CORE = ("reproducible", "division", "launch", "barrier", "blob", "temporaries", "branches", "found_arrays")
+CORE = ("reproducible", "division", "launch", "barrier", "blob", "temporaries", "elision", "branches", "found_arrays")
 DESELECTED = "not other_processors"  # each is a row
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")

@@ -1,11 +1,14 @@
-"""The machine this process runs on: its memory, and the limits of control groups."""
+"""The machine this process runs on: its memory, the limits of control groups, and its vector library."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from os.path import join
+
+import numpy as np
 
 # Names of files and not Paths, which would take a tenth of the import.
 _CGROUPS = "/sys/fs/cgroup"
@@ -94,3 +97,9 @@ def size_text(nbytes: float) -> str:
         if nbytes >= size:
             return f"{nbytes / size:.3g} {unit}"
     return f"{nbytes:.0f} bytes"
+
+
+def has_vector_library() -> bool:
+    """Return whether NumPy computes elementary functions by Intel's vector library: on Linux, with AVX-512."""
+    features: dict[str, bool] = getattr(np._core._multiarray_umath, "__cpu_features__", {})  # type: ignore[attr-defined]
+    return sys.platform == "linux" and features.get("AVX512_SKX", False)

@@ -22,6 +22,7 @@ from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
 from ..graph.node import Node
 from ..graph.number import asked
+from ..plan.costs import ELIDED
 from ..run.executor import count_thin_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
@@ -32,6 +33,7 @@ from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
 from .elsewhere import call_known, update_known
 from .op import Op, apply, reduce, reduce_on_tape, reduce_small
 from .record import pays_to_wait
+from .temporaries import memory_of_operand
 from .thin import Door, add_door
 from .writes import changed_value, update
 
@@ -172,7 +174,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                         return long_way(op, (x1, x2))
                 try:
                     if of_items is None or a.ndim or (kind is Tensor and b.ndim):
-                        native = quickly(kernel, a, b)
+                        native = quickly(kernel, a, b) if a.nbytes < ELIDED else _elided(kernel, x1, x2, a, b)
                     else:
                         native = quickly(of_items, a[()], b[()] if kind is Tensor else x2)
                 except REFUSED:
@@ -225,10 +227,29 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
             return wrap(quickly(of_items, a, b[()]), CPU_DEVICE)
         if a is not None:
             a = floats_beside(b.dtype, a) if type(a) is float and type(kernel) is np.ufunc else a
-            return wrap(quickly(kernel, a, b), CPU_DEVICE)
+            native = quickly(kernel, a, b) if b.nbytes < ELIDED else _elided(kernel, x, other, a, b)
+            return wrap(native, CPU_DEVICE)
     except REFUSED:
         pass
     return None
+
+
+def _elided(kernel: Any, x1: Any, x2: Any, a: Any, b: Any) -> Native:
+    """Return the result for large arrays, or one and a number, in the memory of an operand that is not used again."""
+    if kernel is _POWER and _makes_square(a.dtype, b):
+        into = memory_of_operand(np.square, x1, x2, a)
+        return quickly(np.square, a, into)
+    into = memory_of_operand(kernel, x1, x2, a, b) if type(kernel) is np.ufunc else None
+    return quickly(kernel, a, b) if into is None else quickly(kernel, a, b, into)
+
+
+_POWER: Any = CPU.kernel("pow")
+
+
+def _makes_square(dtype: Any, exponent: Any) -> bool:
+    """Return whether powers with an exponent are squares, as of NumPy's operator; these cost as little as a product."""
+    kind = type(exponent)
+    return kind in (int, float) and exponent == 2 and dtype.kind in ("iufc" if kind is int else "fc")
 
 
 def _without_tensors(kernel: Any, x1: Any, x2: Any, most: int) -> Tensor | None:
@@ -277,14 +298,11 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _squares_first(long_way: Callable[[Op, tuple[Any, ...]], Any]) -> Callable[[Op, tuple[Any, ...]], Any]:
-    """Return the long way of powers, where an exponent 2 makes squares, as NumPy's operator does: these cost as little
-    as a product.
-    """
+    """Return the long way of powers, some of which are squares."""
 
     def choose(op: Op, operands: tuple[Any, ...]) -> Any:
         base, exponent = operands = tuple(map(asked, operands))
-        is_two = type(exponent) in (int, float) and exponent == 2
-        is_square = is_two and type(base) is Tensor and base.dtype.kind in ("iufc" if type(exponent) is int else "fc")
+        is_square = type(base) is Tensor and _makes_square(base.dtype, exponent)
         return xt.square(base) if is_square else long_way(op, operands)
 
     return choose

@@ -1,5 +1,5 @@
 """Temporaries: operands of `x += y` and `x[...] = y` that nothing but the statement holds, so that a pass which
-computes them on its way need not keep their values.
+computes them on its way need not keep their values; and those of operators, whose memory their results take.
 
 References tell, as for NumPy's own reuse of temporaries, where a statement writes: a call, as of `x.__iadd__(y)`, has
 fewer of its own, so that a variable's would not be noticed. From Python 3.14 on the stack only borrows variables, whose
@@ -10,10 +10,20 @@ code. (C extensions ask PyUnstable_Object_IsUniqueReferencedTemporary, which loo
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
+from sys import getrefcount
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..devices.cpu import result_dtype
+from ..tensor.face import Tensor
 from .thin import held_beside
+
+if TYPE_CHECKING:
+    from dis import Instruction
 
 _VERSION, _BORROWING = sys.version_info[:2], (3, 14)
 _PACKAGE = __name__.partition(".")[0] + "."
@@ -72,18 +82,91 @@ def _writes(code: CodeType, at: int) -> bool:
 @lru_cache(maxsize=4096)
 def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes the value of one that computes, rather than a variable."""
-    import dis  # loaded by the first large write
-
-    steps = [step for step in dis.get_instructions(code) if step.offset <= at]
+    steps = _steps_until(code, at)
     above = _ABOVE.get(steps[-1].opname)
     if above is None or steps[-1].is_jump_target:
         return False
     if [(step.opname, step.arg) for step in steps[-3:-1]] == [("SWAP", 3), ("SWAP", 2)]:
         steps, above = [*steps[:-3], steps[-1]], 0  # `x[i] += y`, which brings its result below x and i
-    while above > 0 and len(steps) > 1:  # values that were pushed after the operand
-        step = steps[-2]
+    made_by = _made_by(steps[:-1], above)
+    return made_by is not None and made_by.opname in _COMPUTING
+
+
+def _steps_until(code: CodeType, at: int) -> list[Instruction]:
+    """Return the instructions of code up to the one at an offset."""
+    import dis  # loaded by the first large write
+
+    return [step for step in dis.get_instructions(code) if step.offset <= at]
+
+
+def _made_by(steps: Sequence[Instruction], above: int) -> Instruction | None:
+    """Return the one of some steps that has put a value on the stack, below so many others at their end; None where
+    other steps may have done so.
+    """
+    import dis
+
+    place = len(steps) - 1
+    while above > 0 and place >= 0:  # values that were pushed after it
+        step = steps[place]
         if step.is_jump_target or step.opname in ("COPY", "SWAP") or step.opcode in (*dis.hasjrel, *dis.hasjabs):
-            return False
+            return None
         above -= dis.stack_effect(step.opcode, step.arg, jump=False)
-        steps.pop(-2)
-    return above == 0 and len(steps) > 1 and steps[-2].opname in _COMPUTING
+        place -= 1
+    return steps[place] if above == 0 and place >= 0 else None
+
+
+# ---- operators
+
+# References to an operand that only the user's expression holds, where its memory is asked for: on the left, on the
+# right, and on the right of a number; and those to its array.
+_HELD_LEFT = _HELD_RIGHT = references(5, 2, 2)
+_HELD_REFLECTED, _HELD_ARRAY = references(7, 2, 2), references(5, 2, 2)
+
+# The operators of BINARY_OP come first, before those in place and the subscript.
+_OPERATORS = 13
+
+
+def memory_of_operand(kernel: Any, x1: Any, x2: Any, a: Any, b: Any = None) -> Any:
+    """Return the array of an operand that nothing but the user's expression holds, and that the result of an operator
+    fits into; None if neither is such a temporary. a, b: the arrays of the operands, or a number; b is None where the
+    function needs only one.
+
+    In `2 * x + y` the sum is written where the product is, as in NumPy: less memory has to stay in the caches.
+    References are not enough: elements of arrays of objects have as few. So the byte code must show that an operator
+    computed it.
+    """
+    frame = users_frame()
+    is_left, is_right = _computed_operands(frame.f_code, frame.f_lasti)
+    beside = held_beside[0]
+    is_left = is_left and getrefcount(x1) <= _HELD_LEFT + beside and getrefcount(a) <= _HELD_ARRAY
+    if is_left and _takes_result(x1, a, kernel, a, b):
+        return a
+    held = beside + (_HELD_RIGHT if type(x1) is Tensor else _HELD_REFLECTED)
+    is_right = is_right and getrefcount(x2) <= held and getrefcount(b) <= _HELD_ARRAY
+    return b if is_right and _takes_result(x2, b, kernel, a, b) else None
+
+
+@lru_cache(maxsize=4096)
+def _computed_operands(code: CodeType, at: int) -> tuple[bool, bool]:
+    """Return whether the instruction at an offset is an operator whose left operand another operator has just computed,
+    and whether its right one is.
+    """
+    *before, last = _steps_until(code, at)
+    if not _is_operator(last) or last.is_jump_target:
+        return False, False
+    return _is_operator(_made_by(before, 1)), _is_operator(_made_by(before, 0))
+
+
+def _is_operator(step: Instruction | None) -> bool:
+    return step is not None and step.opname == "BINARY_OP" and (step.arg or 0) < _OPERATORS
+
+
+def _takes_result(x: Any, native: Any, kernel: Any, a: Any, b: Any) -> bool:
+    """Return whether the array of an operand is memory that nobody else knows, and fits the result."""
+    if type(x) is not Tensor or x._owner is not None or x._blob is not None or native.base is not None:
+        return False
+    arrays = [one for one in (a, b) if type(one) is np.ndarray and one.ndim]
+    if not all(one.shape == native.shape and one.flags.c_contiguous for one in arrays):
+        return False
+    kinds = tuple([one.dtype if type(one) is np.ndarray else type(one) for one in (a, b) if one is not None])
+    return bool(result_dtype(kernel, kinds) == native.dtype)

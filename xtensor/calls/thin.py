@@ -26,7 +26,7 @@ from ..base.locks import fork_waiting_lock
 from ..base.options import converting, in_force, settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
-from ..plan.costs import THIN_CALLS, cheap_below, costly_below
+from ..plan.costs import ELIDED, THIN_CALLS, cheap_below, costly_below
 from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
@@ -192,9 +192,17 @@ def _table() -> list[int]:
     words = [c_function(name) for name in FUNCTIONS] + [id(objects[name]) for name in OBJECTS]
     for door in _doors:
         function = c_function(door.function) if isinstance(door.function, str) else _word(door.function)
-        words += [function, id(door.call), _word(door.items), door.below[0]]
+        words += [function, id(door.call), _word(door.items), _most(door)]
     _kept.append((objects, list(_doors)))
     return words
+
+
+def _most(door: Door) -> int:
+    """Return the bytes up to which machine code calls the library: where the result may take the memory of an operand,
+    that is decided in Python.
+    """
+    is_operator = door.kind in ("binary", "power", "reflected") and door.below is cheap_below
+    return min(door.below[0], ELIDED - 1) if is_operator else door.below[0]
 
 
 def _word(one: Any) -> int:

@@ -129,7 +129,7 @@ def _held(view: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)
-def _result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
+def result_dtype(kernel: Any, kinds: tuple[Any, ...]) -> DType | None:
     """Return the result dtype of a ufunc for arrays and Python numbers of these kinds; None where it refuses them."""
     if kernel.nin != len(kinds) or kernel.nout != 1 or kernel.signature is not None:  # or a gufunc
         return None
@@ -318,7 +318,7 @@ class CPUBackend:
         shape, size = (arrays[0].shape, arrays[0].size) if arrays else ((), 0)
         if not size or size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
             return None
-        dtype = _result_dtype(kernel, tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in natives]))
+        dtype = result_dtype(kernel, tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in natives]))
         if dtype is None or size * dtype.itemsize < REUSED:
             return None
         return np.ndarray(shape, dtype, self.allocate(size * dtype.itemsize))
@@ -542,7 +542,8 @@ def _pow(x1: Any, x2: Any) -> Any:
     whole = (kind is int or kind is float) and x2 in SMALL_POWERS and type(x1) is np.ndarray
     if whole and x1.dtype.char in _AS_PRODUCTS[kind, x2 == 2]:
         result = np.square(x1)
-        return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result)
+        into = result if type(result) is np.ndarray else None
+        return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result, into)
     result = np.power(x1, x2)
     if type(x2) is int or (type(x2) is float and x2 != 0.5):
         return result

@@ -316,7 +316,8 @@ def clip(
         raise ValueError(expected("clip", "min and max", "not be given beside a_min or a_max", (min, max)))
     lower, upper = (a_min if min is None else min), (a_max if max is None else max)
     x = as_array(a, "clip")
-    if x.dtype.kind in "iu" and not given and all(one is None or type(one) is int for one in (lower, upper)):
+    plain = {int, float} if x.dtype.kind == "f" else {int} if x.dtype.kind in "iu" else set()
+    if not given and all(one is None or type(one) in plain for one in (lower, upper)):
         return give("clip", xt.clip(x, lower, upper), out)  # takes integers beyond the dtype's range, too
     if lower is not None:
         x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)

@@ -32,6 +32,7 @@ from ..codegen.element import maximum as e_maximum
 from ..codegen.element import where as e_where
 from ..devices.cpu import quickly
 from ..graph.number import is_traced, type_of
+from ..plan.costs import cheap_below
 from ..tensor.face import CPU_DEVICE, Tensor, small, wrap
 from ..tensor.operands import Operand, as_operand, as_tensor, broadcast
 
@@ -306,7 +307,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
     """
     if type(x) is not Tensor or x.dtype.kind != "f" or not {type(min), type(max)} <= _PLAIN_BOUNDS:
         x = _checked_for_clip(x, min, max)
-    elif small(x) is not None and not (thin_closed[0] or min is None or max is None):
+    elif small(x, cheap_below[0]) is not None and not (thin_closed[0] or min is None or max is None):
         try:
             return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
         except REFUSED:

@@ -60,6 +60,7 @@ TAKEN: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "beside a number": (lambda x, y: 2.0 - (x + y), 1),
     "before a number": (lambda x, y: (x + y) / 2.0, 1),
     "both": (lambda x, y: x * x + y * y, 1),
+    "views": (lambda x, y: (x[2:] + x[:-2]) + y[1:-1] - 4.0 * x[1:-1], 2),
     "several": (lambda x, y: ((x - y) * x + y) * 2.0 - x, 4),
     "square": (lambda x, y: (x - y) ** 2, 1),
     "a product of two": (lambda x, y: (x - y) * (x + y) * 0.5, 2),

@@ -165,8 +165,8 @@ def _takes_result(x: Any, native: Any, kernel: Any, a: Any, b: Any) -> bool:
     """Return whether the array of an operand is memory that nobody else knows, and fits the result."""
     if type(x) is not Tensor or x._owner is not None or x._blob is not None or native.base is not None:
         return False
-    arrays = [one for one in (a, b) if type(one) is np.ndarray and one.ndim]
-    if not all(one.shape == native.shape and one.flags.c_contiguous for one in arrays):
+    shapes = [one.shape for one in (a, b) if type(one) is np.ndarray and one.ndim]
+    if not native.flags.c_contiguous or any(shape != native.shape for shape in shapes):
         return False
     kinds = tuple([one.dtype if type(one) is np.ndarray else type(one) for one in (a, b) if one is not None])
     return bool(result_dtype(kernel, kinds) == native.dtype)

@@ -72,7 +72,7 @@ THIN_CALLS = 20_000
 # composition twice. (With 30 000 float64 nanmean takes 34 us by NumPy and 63 composed, pad 11 and 25, insert 8 and 20;
 # sinc 521 and 194, kron 267 and 87. With a million nanmax takes 90 and 210.)
 COMPOSED_BELOW = 32 * 1024
-LIBRARY_BELOW = 256 * 1024
+LIBRARY_BELOW = 512 * 1024
 TWICE_BELOW = 1 << 24
 
 # Up to this many bytes NumPy's stable sort costs less than finding out whether another would do.

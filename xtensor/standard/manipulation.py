@@ -21,7 +21,7 @@ from ..base.options import thin_closed
 from ..calls.library import on, rearranged, shown, thin_call, thin_view
 from ..calls.writes import assign_captured
 from ..devices.cpu import CPU, Packing
-from ..plan.costs import DIRECT_BELOW
+from ..plan.costs import cheap_below
 from ..run.executor import seen_later
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor, face, thin_arrays
@@ -200,7 +200,7 @@ def _in_parts(parts: Sequence[Tensor], along: int, length: int, dtype: DType, *,
 def _joined_at_once(function: Callable[..., Any], arrays: Any, axis: Any) -> Tensor | None:
     """Return small arrays joined by the library's function; None for unusual arguments, or if it refuses."""
     usual = type(arrays) in (list, tuple) and type(axis) is int
-    natives = thin_arrays(*arrays, most=DIRECT_BELOW) if usual else None
+    natives = thin_arrays(*arrays, most=cheap_below[0]) if usual else None
     return None if natives is None else cast(Tensor | None, thin_call(function, natives, natives, axis))
 
 

@@ -47,7 +47,7 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     b = x2._data if type(x2) is Tensor else _beside(x2, x1)
     if type(a) is np.ndarray and type(b) is np.ndarray and not thin_closed[0]:
         is_small = a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW
-        if is_small or a.ndim == 1 or b.ndim == 1:  # with a vector, the time is that of reading the other one
+        if is_small or a.ndim == 1 or b.ndim == 1 or _is_small_product(a, b):
             if not is_small:
                 dismiss()  # the library has threads of its own
             try:
@@ -93,6 +93,13 @@ def _of_one_term(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 _MATMUL: Any = np.matmul
+
+
+def _is_small_product(a: Any, b: Any) -> bool:
+    """Return whether the product of two matrices is small, and not one of a column and a row; with a vector, the time
+    is that of reading the other operand.
+    """
+    return a.ndim == b.ndim == 2 and a.shape[1] > 1 and a.shape[0] * b.shape[1] * a.itemsize <= DIRECT_BELOW
 
 
 def _beside(x: Any, other: Any) -> Any:

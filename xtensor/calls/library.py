@@ -199,6 +199,11 @@ def in_a_row(x: Tensor) -> Tensor:
     """Return the elements in C order as one contiguous row, like NumPy's `ravel`: a copy unless they lie so already,
     whereas `reshape` also returns views with other strides.
     """
+    natives = thin_arrays(x, most=DIRECT_BELOW)
+    if natives is not None and not natives[0].flags.c_contiguous:
+        copied: Tensor | None = thin_call(np.ndarray.flatten, natives, natives[0])
+        if copied is not None:
+            return copied
     row: Tensor = xt.reshape(x, (-1,))
     return row if row.size < 2 or _is_made_packed(row) or row.strides[0] == row.dtype.itemsize else row.copy()
 

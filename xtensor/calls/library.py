@@ -71,7 +71,10 @@ def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) 
     if observers or (histories[0] and is_recording()):
         return None
     try:
-        return _owned_all((CPU.call if _make_way(natives) else quickly)(function, *given), natives, CPU_DEVICE)
+        result = (CPU.call if _make_way(natives) else quickly)(function, *given)
+        if type(result) is np.ndarray and not is_shown(result, natives):  # the commonest, without more calls
+            return wrap(result, CPU_DEVICE)
+        return _owned_all(result, natives, CPU_DEVICE)
     except REFUSED:
         return None
 

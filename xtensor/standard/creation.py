@@ -7,6 +7,7 @@ If `dtype` is None, it is the standard's default (float64, int64, complex128, bo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite, prod
 from typing import Any, Literal, cast
 
@@ -19,7 +20,7 @@ from ..base.errors import REFUSED, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
-from ..calls.library import on
+from ..calls.library import on, thin_call
 from ..calls.sequences import stacked
 from ..devices import Device, as_device
 from ..devices.cpu import CPU, quickly
@@ -27,7 +28,7 @@ from ..graph.number import is_traced
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import histories, watchers, watching
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, thin_arrays, wrap
 from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device, converted, numpy_of
 from .casting import astype
 from .indexing import setitem
@@ -453,6 +454,11 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Ten
     Raises ValueError for another indexing or arrays of more than 1 axis. Standard: Creation Functions, meshgrid.
     """
     check_choice("meshgrid", "indexing", indexing, ("xy", "ij"))
+    natives = thin_arrays(*arrays)
+    if natives and sum([x.itemsize for x in natives]) * prod([x.size for x in natives]) <= DIRECT_BELOW:
+        found: tuple[Tensor, ...] | None = thin_call(partial(_meshgrid, indexing), natives, *natives)
+        if found is not None:
+            return found
     tensors = tuple(as_tensor(x, "meshgrid", "arrays") for x in arrays)
     for x in tensors:
         if x.ndim > 1:
@@ -465,6 +471,13 @@ def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Ten
         places[:2] = [1, 0]
     grid = [xt.reshape(x, _along(x.size, place, len(places))) for x, place in zip(tensors, places, strict=True)]
     return tuple(x.copy() for x in xt.broadcast_arrays(*grid))
+
+
+def _meshgrid(indexing: Any, *natives: Any) -> tuple[Any, ...]:
+    """Return NumPy's meshgrid of arrays; raises ValueError for arrays of more than one axis, which that flattens."""
+    if max([native.ndim for native in natives]) > 1:
+        raise ValueError
+    return np.meshgrid(*natives, indexing=indexing)
 
 
 def _along(length: int, axis: int, ndim: int) -> Shape:

@@ -34,7 +34,7 @@ from ..run.executor import can_look, opened, seen_later
 from ..run.places import Along, Gather, Scatter, Window
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import Tensor, face, from_native, is_value, thin_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, is_value, thin_arrays, valued, wrap
 from ..tensor.operands import (
     SCALARS,
     Operand,
@@ -43,10 +43,10 @@ from ..tensor.operands import (
     as_tensors,
     asarray_host,
     common_device,
-    foreign_array,
     numpy_of,
     of_sequence,
 )
+from .keys import array_key, checked_key, is_basic, native_key_of, thin_key
 from .told_keys import told_key
 
 __all__ = ["take", "take_along_axis"]
@@ -153,9 +153,13 @@ def subscript(x: Tensor, key: Any) -> Tensor:
     """
     if isinstance(key, tuple) and type(key) is not tuple:  # a named one
         key = tuple(key)
+    if type(key) is tuple and type(x._data) is np.ndarray and not (watchers or thin_closed[0]):
+        selected = _selected_at_once(x._data, key)
+        if selected is not None:
+            return selected
     if watchers:
         key = told_key(x, key)
-    basic = type(key) in PLAIN or _is_basic(key)
+    basic = type(key) in PLAIN or is_basic(key)
     there = view_there(x, key) if basic and not thin_closed[0] else None
     if there is not None:
         return there
@@ -174,6 +178,17 @@ def subscript(x: Tensor, key: Any) -> Tensor:
     return getitem(x, plain) if thin_closed[0] else x[plain]
 
 
+def _selected_at_once(data: Native, key: tuple[Any, ...]) -> Tensor | None:
+    """Return the elements that a key with index arrays selects from the array of a thin face; None for other keys."""
+    natives = thin_key(key)
+    if natives is None or not sum([type(one) is np.ndarray and one.ndim > 0 for one in natives]):
+        return None
+    try:
+        return wrap(CPU.index(data, natives), CPU_DEVICE)
+    except IndexError:
+        return None  # the long way reports what is wrong
+
+
 def _asked_for(item: Any) -> Any:
     """Return an item of a key with integers in place of 0-d tensors, whose values are looked at."""
     if type(item) is Window:
@@ -187,7 +202,7 @@ def _has_values_for_integers(x: Tensor, key: tuple[Any, ...]) -> bool:
     for item in key:
         one = item.start if type(item) is Window else item
         if type(one) is not Tensor:
-            if type(one) in (tuple, list) or not _is_basic(one):
+            if type(one) in (tuple, list) or not is_basic(one):
                 return False
         elif not is_value(one) or one.shape or one.dtype.kind not in "iu" or one.device != x.device:
             return False
@@ -243,13 +258,13 @@ def _known(item: Any) -> Any:
 @differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, not a view."""
-    if not _is_basic(key):
+    if not is_basic(key):
         if watchers and watching() is not None:
             key = _listless(x, key)
             later = _selected_later(x, key)
             return _get_at_indices(x, key) if later is None else later
-        native_key = None if x.thin() is None else _thin_key(key)
-        native_key = _native_key(x, key) if native_key is None else native_key
+        native_key = None if x.thin() is None else thin_key(key)
+        native_key = native_key_of(x, key) if native_key is None else native_key
         try:
             native = x.device.backend.index(x.native(), native_key)
         except IndexError as error:
@@ -269,12 +284,12 @@ def _listless(x: Tensor, key: Any) -> tuple[Any, ...]:
 def _listed(x: Tensor, item: Any) -> Tensor:
     """Return a nested sequence of a key, or an array, as a tensor; a sequence with tensors in it is stacked."""
     if isinstance(item, np.ndarray):
-        taken: Tensor = _checked_key(from_native(item, x.device, shared=True))
+        taken: Tensor = checked_key(from_native(item, x.device, shared=True))
         return taken
     if any(type(one) is Tensor for one in item):
-        stack: Tensor = _checked_key(xt.asarray(item, device=x.device))
+        stack: Tensor = checked_key(xt.asarray(item, device=x.device))
         return stack
-    return asarray_host(_array_key(item), "index", "key", device=x.device)
+    return asarray_host(array_key(item), "index", "key", device=x.device)
 
 
 def _mask_of(x: Tensor, key: Any) -> Tensor | None:
@@ -332,7 +347,7 @@ def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
 def _get_at_indices(x: Tensor, key: tuple[Any, ...]) -> Tensor:
     """Return the elements at indices, by a call of the library that can be captured."""
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
-    fixed = [None if isinstance(item, Tensor) else _native_key(x, item) for item in key]
+    fixed = [None if isinstance(item, Tensor) else native_key_of(x, item) for item in key]
     masks = any(getattr(item, "dtype", None) == np.bool_ for item in (*key, *fixed))
     if masks or any(isinstance(item, np.ndarray) for item in key):
         watching().refuse_call("getitem")
@@ -394,13 +409,13 @@ def _cotangent(g: Tensor, key: Any, like: Like) -> Tensor:
 @differentiable(g=lambda g, key: g[key])
 def _placed(g: Tensor, key: Any, like: Like) -> Tensor:
     """Return zeros with a cotangent added at the elements of a key, which may name some of them more than once."""
-    if _is_basic(key):
+    if is_basic(key):
         result: Tensor = xt.zeros(like.shape, dtype=like.dtype, device=like.device)
         result[key] = g
         return result
     backend, key = g.device.backend, _listless(g, key)
     places = [place for place, item in enumerate(key) if isinstance(item, Tensor)]
-    fixed = [None if isinstance(item, Tensor) else _native_key(g, item) for item in key]
+    fixed = [None if isinstance(item, Tensor) else native_key_of(g, item) for item in key]
 
     def place(xp: Any, native: Native, *indices: Native) -> Native:
         if len(places) == 1 and indices[0].dtype.kind in "iu" and fixed.count(slice(None)) == len(fixed) - 1:
@@ -442,7 +457,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
     if watchers:
         key = told_key(x, key)
     if not thin_closed[0]:
-        basic = type(key) in PLAIN or _is_basic(key)
+        basic = type(key) in PLAIN or is_basic(key)
         if (basic and assign_there(x, key, value)) or _set_at_once(x, key, value, basic):
             return
     if isinstance(value, (list, tuple)):
@@ -465,7 +480,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
 def _set_on_tape(x: Tensor, key: Any, value: Operand, function: str) -> None:
     """Assign, and record on the tape how gradients go back from the new contents to the old ones and to the value."""
     refuse_leaf(x, function)
-    if _is_basic(key):
+    if is_basic(key):
         target = getitem(x, _as_view(key))
         if isinstance(value, Tensor):
             value = xt.broadcast_to(_as_broadcast(xt.astype(value, x.dtype, copy=False), target.shape), target.shape)
@@ -517,7 +532,7 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
     if watchers and watching() is not None:
         _set_captured(x, key, operand, function)
         return
-    if _is_basic(key):
+    if is_basic(key):
         if key is not Ellipsis:
             target, key = x.viewed(x.blob.layout.index(key if type(key) is tuple else (key,))), ...
         if isinstance(operand, Tensor) and _is_there(operand, target):
@@ -525,7 +540,7 @@ def _set(x: Tensor, key: Any, operand: Operand, function: str) -> None:
             return
         if isinstance(operand, Tensor) and operand.is_pending and store(target, operand, function):
             return
-    native_key = _native_key(x, key)
+    native_key = native_key_of(x, key)
     native_value = _apart(target, operand.evaluate()) if isinstance(operand, Tensor) else operand
     native = writable(target, function)
     backend = x.device.backend
@@ -549,7 +564,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
             raise prefixed(function, error) from None
         operand = face(capture.constant(native, x.device))
     value: Any = operand
-    if not _is_basic(key):
+    if not is_basic(key):
         key = _listless(x, key)
         if len(key) > 1 and _mask_of_axes(x, key[0]) is not None and all(type(one) in (int, slice) for one in key[1:]):
             x, key = _view(x, (slice(None),) * key[0].ndim + key[1:]), key[:1]
@@ -584,7 +599,7 @@ def _set_at_indices(capture: Any, x: Tensor, key: tuple[Any, ...], operand: Tens
         capture.refuse_call(function)  # how many elements a mask takes depends on its values
     starts = [item.start if type(item) is Window else item for item in key]
     fixed = [
-        None if isinstance(item, Tensor) else item if type(item) is Window else _native_key(x, item) for item in key
+        None if isinstance(item, Tensor) else item if type(item) is Window else native_key_of(x, item) for item in key
     ]
     scatter = Scatter(x.device.backend, fixed, places, x.ndim)
     write_captured(capture, scatter, (x, operand, *[one for one in starts if isinstance(one, Tensor)]), function)
@@ -613,7 +628,7 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
         given = computed_aside(value)
     if native is None or not (type(given) is np.ndarray or type(given) in SCALARS) or not native.flags.writeable:
         return False
-    native_key = key if basic else _thin_key(key)
+    native_key = key if basic else thin_key(key)
     if native_key is None:
         return False
     target = opened(x.blob)  # held here: `assign` drops its reference before it writes to a part
@@ -625,70 +640,3 @@ def _apart(target: Tensor, value: Tensor) -> Native:
     into, source = target.blob, value.blob
     alone = into.owner is not source.owner or not into.overlaps(source)
     return source.native() if alone else source.device.backend.call(source.native().copy)
-
-
-_BASIC = (int, slice, type(None), type(Ellipsis), np.integer)
-_ITEMS = (*_BASIC, bool, np.bool_)
-
-
-def _is_basic(key: Any) -> bool:
-    """Return whether a key selects a view; booleans are masks, not integers."""
-    if type(key) in PLAIN:
-        return True
-    if type(key) is Tensor:
-        return False
-    if type(key) is tuple:
-        for item in key:  # noqa: SIM110 - all() over a generator takes three times as long
-            if type(item) not in PLAIN and (type(item) is tuple or not _is_basic(item)):
-                return False
-        return True
-    if isinstance(key, _BASIC):
-        return not isinstance(key, bool)
-    return hasattr(key, "__index__") and not isinstance(key, (Tensor, np.ndarray, np.bool_))
-
-
-_INTEGERS = frozenset((int,))
-
-
-def _thin_key(key: Any) -> tuple[Any, ...] | None:
-    """Return a key of thin faces, arrays, lists of integers and basic items as a key for NumPy; None for others."""
-    found = []
-    for item in key if type(key) is tuple else (key,):
-        kind, native = type(item), item._data if type(item) is Tensor else item
-        if type(native) is np.ndarray:
-            if native.dtype.kind not in "iub":
-                return None
-        elif kind not in PLAIN and not (kind is list and item and _INTEGERS.issuperset(map(type, item))):
-            return None
-        found.append(native)
-    return tuple(found)
-
-
-def _native_key(x: Tensor, key: Any) -> Any:
-    """Return an advanced key with its tensors as native arrays; raises IndexError for items that are no indices."""
-    if type(key) is tuple:
-        return tuple(_native_key(x, item) for item in key)
-    if isinstance(key, Tensor):
-        common_device("index", (x, key))
-    elif isinstance(key, _ITEMS):
-        return key
-    elif (found := key if isinstance(key, (list, tuple, range, np.ndarray)) else foreign_array(key)) is not None:
-        array = _array_key(found)
-        key = from_native(array, x.device, shared=array is key)
-    else:
-        must = "be an integer, slice, Ellipsis, None, or an array or list of integers or booleans"
-        raise IndexError(expected("index", "key", must, type(key).__name__))
-    return _checked_key(key).native()
-
-
-def _array_key(key: Any) -> Native:
-    """Return a nested sequence or an array as an index; an empty sequence has no elements that could be integers."""
-    array = np.asarray(key)
-    return _checked_key(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
-
-
-def _checked_key(key: Any) -> Any:
-    """Return an array or tensor if it can be an index; raises IndexError for other dtypes."""
-    if key.dtype.kind not in "iub":
-        raise IndexError(expected("index", "key", "be an array of integers or booleans", key.dtype))
-    return key

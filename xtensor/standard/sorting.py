@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.layout import as_axis
-from ..calls.library import on
+from ..calls.library import on, thin_call
+from ..plan.costs import STABLE_BELOW
 from ..storage.storage import Native
-from ..tensor.face import Tensor
+from ..tensor.face import Tensor, thin_arrays
 from ..tensor.operands import as_tensor
 
 __all__ = ["argsort", "sort"]
@@ -29,6 +31,9 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 
     Raises AxisError. Standard: Sorting Functions, argsort.
     """
+    found = _sorted_at_once(np.argsort, x, axis, descending)
+    if found is not None:
+        return found
     x = as_tensor(x, "argsort")
     axis = as_axis(axis, x.ndim, "argsort") - x.ndim  # from the end, as for stacks (calls/batching.py)
     return on(x, "argsort", lambda xp, a: _order(xp, a, axis, descending, stable))
@@ -46,9 +51,20 @@ def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool
 
     Raises AxisError. Standard: Sorting Functions, sort.
     """
+    found = _sorted_at_once(np.sort, x, axis, descending)
+    if found is not None:
+        return found
     x = as_tensor(x, "sort")
     axis = as_axis(axis, x.ndim, "sort") - x.ndim
     return on(x, "sort", lambda xp, a: _values(xp, a, axis, descending, stable))
+
+
+def _sorted_at_once(function: Callable[..., Any], x: Any, axis: Any, descending: bool) -> Tensor | None:
+    """Return what NumPy's stable sort gives for a small array; None for others, descending order, and bad arguments."""
+    natives = thin_arrays(x, most=STABLE_BELOW) if type(axis) is int and not descending else None
+    if natives is None or not natives[0].ndim or natives[0].dtype.kind not in "biuf":
+        return None
+    return cast(Tensor | None, thin_call(function, natives, natives[0], axis, "stable"))
 
 
 def _values(xp: Any, a: Native, axis: int, descending: bool, stable: bool) -> Native:

@@ -18,9 +18,10 @@ from ..autograd.tape import differentiable
 from ..base.dtypes import FLOATING, NUMERIC, REAL, DType, canonical, float16, float64, promote
 from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
-from ..calls.library import on
+from ..calls.library import on, thin_call
 from ..calls.rows import reduction
-from ..tensor.face import Tensor
+from ..plan.costs import DIRECT_BELOW
+from ..tensor.face import Tensor, thin_arrays
 from ..tensor.operands import as_tensor
 from .casting import astype
 from .elementwise import divide, multiply, sqrt, subtract
@@ -232,6 +233,12 @@ def cumulative_prod(
 
 
 def _cumulative(name: str, x: Any, axis: int | None, dtype: Any, include_initial: bool) -> Tensor:
+    natives = thin_arrays(x, most=DIRECT_BELOW) if dtype is None and not include_initial else None
+    if natives is not None and natives[0].dtype.kind == "f" and (type(axis) is int or (axis is None and x.ndim == 1)):
+        ufunc = np.add if name == "cumulative_sum" else np.multiply
+        found: Tensor | None = thin_call(ufunc.accumulate, natives, natives[0], axis or 0)
+        if found is not None:
+            return found
     x = as_tensor(x, name)
     if axis is None and x.ndim != 1:
         raise ValueError(expected(name, "axis", "be given unless x has 1 axis", f"shape {x.shape}"))

@@ -137,9 +137,8 @@ def test_a_new_function_is_seen_by_type_checkers(copy: Path) -> None:
 # ---- what is public
 
 # Files of the room that are no chapter of the main namespace: extensions, inspection, and what chapters share.
-OTHERS = set(
-    ["__init__", "factors", "fft", "inspection", "keys", "linalg", "methods", "padded", "subscripts", "told_keys"]
-)
+EXTENSIONS = {"fft", "linalg"}
+OTHERS = EXTENSIONS | {"__init__", "factors", "inspection", "keys", "methods", "padded", "subscripts", "told_keys"}
 CHAPTERS = sorted({file.stem for file in (ROOT / "xtensor" / "standard").glob("*.py")} - OTHERS)
 
 # Public to the other files of the package, for what operators, indexing and methods do; no functions of the namespace.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import xtensor as xt
-from xtensor.calls import thin
+from xtensor.calls import rows, thin
 from xtensor.plan import costs
 
 from .kinds import Kind
@@ -33,6 +33,7 @@ MODES: dict[str, dict[str, Any]] = {
     "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
     "large": {"lazy": "auto", "engine": "interpret"},
     "large, llvm": {"lazy": "auto", "engine": "llvm", "cache_dir": ""},
+    "elided": {"lazy": "auto"},
 }
 # Arrays count as large ones, and programs run so often: what is recorded for the second time is one node, what is
 # evaluated for the third is launched.
@@ -45,7 +46,7 @@ EXACT = [name for name, settings in MODES.items() if settings.get("engine") == "
 
 
 def run_ours(lines: list[str], mode: str, xp: type[Ours] = Ours) -> Side:
-    with all_large() if mode in TIMES else nullcontext():
+    with all_large() if mode in TIMES else all_elided() if mode == "elided" else nullcontext():
         for _ in range(TIMES.get(mode, 1) - 1):
             run_with(lines, MODES[mode], xp)
         return run_with(lines, MODES[mode], xp)
@@ -60,6 +61,14 @@ def all_large() -> Iterator[None]:
     with thin.in_python(), small_up_to(-1, -1), pytest.MonkeyPatch.context() as patch:
         for module, limit in limits(len(sys.modules)):
             patch.setattr(module, limit, 0 if limit in FROM else -1)
+        yield
+
+
+@contextmanager
+def all_elided() -> Iterator[None]:
+    """Let results of operators take the memory of temporaries, however small."""
+    with thin.in_python(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "ELIDED", 0)
         yield
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import xtensor as xt
-from xtensor.calls import rows, temporaries, thin
+from xtensor.calls import op, rows, temporaries, thin
 from xtensor.plan.costs import CHEAP_BELOW, ELIDED
 
 N = 40_000
@@ -63,6 +63,7 @@ TAKEN: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "views": (lambda x, y: (x[2:] + x[:-2]) + y[1:-1] - 4.0 * x[1:-1], 2),
     "several": (lambda x, y: ((x - y) * x + y) * 2.0 - x, 4),
     "square": (lambda x, y: (x - y) ** 2, 1),
+    "of functions": (lambda x, y: xt.sqrt(x) * 2.0 + y * xt.floor(y), 3),
     "a product of two": (lambda x, y: (x - y) * (x + y) * 0.5, 2),
 }
 
@@ -82,6 +83,27 @@ def test_memory_is_taken(name: str, taken: list[int]) -> None:
         np.testing.assert_array_equal(found.numpy(), function(*arrays()))
     np.testing.assert_array_equal(x.numpy(), arrays()[0])
     np.testing.assert_array_equal(y.numpy(), arrays()[1])
+
+
+@KNOWN
+@pytest.mark.parametrize("name", list(TAKEN))
+def test_memory_is_taken_beside_that_of_numpys_arrays(
+    name: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others can write to operands, larger arrays are computed at once, and so is what follows."""
+    monkeypatch.setattr(op, "quickly", rows.quickly)
+    size = CHEAP_BELOW // 8 + 100
+    first, second = [np.resize(one, size) for one in arrays()]
+    function, times = TAKEN[name]
+    x, y = xt.asarray(first), xt.asarray(second)
+    for _ in range(3):
+        taken[0] = 0
+        found = function(x, y)
+        assert taken[0] == times and not found.is_pending
+        np.testing.assert_array_equal(
+            found.numpy(), function(xt.asarray(first, copy=True), xt.asarray(second, copy=True)).numpy()
+        )
+    np.testing.assert_array_equal(first, np.resize(arrays()[0], size))
 
 
 class Box:

@@ -79,6 +79,28 @@ def thin_call(function: Callable[..., Any], natives: list[Native], *given: Any) 
         return None
 
 
+_INT = frozenset((int,))
+
+
+def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
+    """Reduce a small array at once; None for unusual or refused parameters: the long way reports what is wrong."""
+    axis, keepdims = None, False
+    for name, value in given.items():
+        kind = type(value)
+        if name == "axis" and (value is None or kind is int or (kind is tuple and _INT.issuperset(map(type, value)))):
+            if kind is int and not native.ndim:  # which NumPy takes
+                return None
+            axis = value
+        elif name == "keepdims" and kind is bool:
+            keepdims = value
+        elif name != "dtype" or value is not None:
+            return None
+    try:
+        return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)
+    except REFUSED:
+        return None
+
+
 def _make_way(natives: Iterable[Native]) -> bool:
     """Dismiss our own threads in favour of the library's where arrays are large; return whether any is."""
     for native in natives:

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from math import prod
 from numbers import Real
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -36,16 +37,17 @@ from ..devices.cpu import CPU, FAST, SLOW, quickly, spreads
 from ..graph.node import Macro, Node, Part, node_of, result_dtypes
 from ..graph.number import asked, is_traced, type_of
 from ..plan.costs import (
-    CHEAP,
     CHEAP_LAUNCH_PAYS,
     CONTRACTION_WAITS,
     DIRECT_BELOW,
+    ELIDED,
     FAST_LAUNCH_PAYS,
     LAUNCH_PAYS,
     LAUNCHED_BELOW,
     SEARCHED_AT_ONCE,
     SEARCHED_BELOW,
     cheap_below,
+    is_cheap,
     limit_of,
 )
 from ..run.executor import at_once
@@ -56,14 +58,16 @@ from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_
 from .composed import REMEMBERED
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
-from .library import captured_call, native_of
+from .library import captured_call, native_of, reduce_small
 from .masked import apply_selected, reduce_selected
 from .record import (
     EXACT,
     can_generate,
+    continues,
     enter,
     exposed_memory,
     is_node,
+    latest,
     native_up_to,
     others_write,
     pays_at_once,
@@ -73,6 +77,7 @@ from .record import (
     recorded_before,
     worth_recording,
 )
+from .temporaries import Held, memory_of_operand, references
 
 # Every op by its name; tests, docs and the engines are driven by these.
 REGISTRY: dict[str, Op] = {}
@@ -124,7 +129,7 @@ class Op:
         self.rule = Rule(self.name, {})
         self.slow = SLOW.get(self.name, "")
         self.below = limit_of(self.name)
-        self.launched = CHEAP_LAUNCH_PAYS if self.name in CHEAP else LAUNCH_PAYS
+        self.launched = CHEAP_LAUNCH_PAYS if is_cheap(self.name) else LAUNCH_PAYS
         self.reduced: dict[tuple[Any, ...], tuple[dict[str, Any], tuple[Shape, DType] | Macro | None]] = {}
         self.known_there: dict[tuple[Any, ...], Known] = {}
         self.ready: dict[tuple[Any, ...], Any] = {}
@@ -262,44 +267,27 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
     """
     natives = []
     for x in operands:
-        if type(x) is Tensor:
-            native = native_up_to(x, most)
-            if native is None:
-                return None
-            natives.append(native)
-        elif type(x) in SCALARS:
-            natives.append(x)
-        else:
+        native: Any = native_up_to(x, most) if type(x) is Tensor else x if type(x) in SCALARS else None
+        if native is None:
             return None
-    first, *others = natives
-    if others and type(first) is type(others[0]) is np.ndarray and spreads(first, others[0], most):
+        natives.append(native)
+    x = native = None  # others that held the operands
+    are_two = len(natives) == 2
+    if are_two and type(natives[0]) is type(natives[1]) is np.ndarray and spreads(natives[0], natives[1], most):
         return None
+    kernel = op.cpu_kernel
     try:
-        return np.asarray(call(op.cpu_kernel, *natives))
+        if most > ELIDED and type(kernel) is np.ufunc:
+            into = memory_of_operand(kernel, operands, natives, _HELD_SQUARED if op.name == "square" else _HELD)
+            if into is not None:
+                return cast(Native, quickly(kernel, *natives, into))
+        return np.asarray(call(kernel, *natives))
     except REFUSED:
         return None  # the long way reports what is wrong
 
 
-_INT = frozenset((int,))
-
-
-def reduce_small(kernel: Any, native: Native, given: dict[str, Any]) -> Native | None:
-    """Reduce a small array at once; None for unusual or refused parameters: the long way reports what is wrong."""
-    axis, keepdims = None, False
-    for name, value in given.items():
-        kind = type(value)
-        if name == "axis" and (value is None or kind is int or (kind is tuple and _INT.issuperset(map(type, value)))):
-            if kind is int and not native.ndim:  # which NumPy takes
-                return None
-            axis = value
-        elif name == "keepdims" and kind is bool:
-            keepdims = value
-        elif name != "dtype" or value is not None:
-            return None
-    try:
-        return quickly(kernel, native, axis, keepdims=True) if keepdims else quickly(kernel, native, axis)
-    except REFUSED:
-        return None
+_HELD = Held(references(4, 4, 4), references(5, 4, 4), references(4, 4, 4), references(3, 3, 3))
+_HELD_SQUARED = Held(references(7, 6, 6), 0, references(5, 5, 5), 0)  # of `x ** 2`
 
 
 def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
@@ -308,8 +296,11 @@ def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
     if known is not None:
         return known
     if not op.slow and not thin_closed[0] and Tensor in map(type, operands):
-        native = _quickly(op, operands, op.launched if others_write(operands) else op.below[0], CPU.compute)
+        cannot_wait = others_write(operands) or (latest and continues(operands))
+        native = _quickly(op, operands, op.launched if cannot_wait else op.below[0], CPU.compute)
         if native is not None:
+            if cannot_wait:
+                latest.append(ref(native))
             return wrap(native, CPU_DEVICE)
     recorded = recorded_before(op, operands)
     if recorded is not None:
@@ -446,7 +437,7 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """
     if thin_closed[0] or type(x) is not Tensor:
         return None
-    native = native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST else LAUNCH_PAYS)
+    native = native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST or continues((x,)) else LAUNCH_PAYS)
     if native is None or not native.size:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}

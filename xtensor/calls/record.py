@@ -5,6 +5,7 @@ Most calls have the structure of one that was recorded before, so that nothing n
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 from functools import cache, lru_cache
 from math import prod
@@ -149,6 +150,22 @@ def others_write(operands: Iterable[Any]) -> bool:
             owner = data._owner if type(data) is TBlob else x._owner if type(data) is np.ndarray else None
             if owner is not None and owner.shared and owner.is_exposed():
                 return True
+    return False
+
+
+# The latest arrays that were computed at once because others can write to operands: what is computed from
+# these is computed at once, too, as it will probably be combined with such operands again, in the memory of this one.
+latest: deque[ref[Native]] = deque(maxlen=4)
+
+
+def continues(operands: Iterable[Any]) -> bool:
+    """Return whether an operand is one of these arrays."""
+    arrays = [array() for array in latest]
+    for x in operands:
+        if type(x) is Tensor and type(x._data) is np.ndarray:
+            for array in arrays:
+                if array is x._data:
+                    return True
     return False
 
 

@@ -8,8 +8,6 @@ ones are one object.
 
 from __future__ import annotations
 
-import dis
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..autograd.rules import xt
 from ..tensor.face import Tensor
+from .bytecode import Step, begin_of, is_method, place_of, steps_of
 from .temporaries import users_frame
 
 if TYPE_CHECKING:
@@ -90,17 +89,7 @@ def _is_only_returned(codes: tuple[CodeType | None, CodeType]) -> bool:
 # ---- byte code
 
 
-class _Step(NamedTuple):
-    """An instruction: where it is, its name and its value, and by how much it makes the stack higher."""
-
-    offset: int
-    name: str
-    value: Any
-    effect: int
-
-
-# Instructions that do nothing to the stack, and those that only push.
-_IDLE = frozenset(("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL", "KW_NAMES", "RESUME"))
+# Instructions that only push.
 _PUSHES = frozenset(
     (
         *("COPY_FREE_VARS", "LOAD_CLOSURE", "LOAD_COMMON_CONSTANT", "LOAD_CONST", "LOAD_DEREF", "LOAD_FAST"),
@@ -112,55 +101,22 @@ _PUSHES = frozenset(
 _TAKES = {"LOAD_ATTR": 1, "LOAD_METHOD": 1, "UNARY_NEGATIVE": 1, "UNARY_INVERT": 1, "BINARY_OP": 2, "BINARY_SUBSCR": 2}
 _TAKES |= {"COMPARE_OP": 2, "POP_TOP": 1, "STORE_FAST": 1}
 
-# The step that stands where others than the one before may lead to.
-_LABEL = "JUMP_TARGET"
-
-
-@lru_cache(maxsize=1024)
-def _steps_of(code: CodeType) -> tuple[_Step, ...]:
-    """Return the instructions of code that do something; those that load or store two variables are two."""
-    steps: list[_Step] = []
-    begin = None  # of a call in Python 3.11, whose first instruction may do all
-    for one in dis.get_instructions(code):
-        begin = one.offset if one.opname == "PRECALL" else begin
-        if one.is_jump_target:
-            steps.append(_Step(one.offset, _LABEL, None, 0))
-        if one.opname in _IDLE:
-            continue
-        variables = re.findall(r"(LOAD|STORE)_FAST(?:_BORROW|_CHECK)?(?=_LOAD|_STORE|$)", one.opname)
-        if variables:
-            names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
-            effects = [1 if way == "LOAD" else -1 for way in variables]
-            parts = [(f"{way}_FAST", name, by) for way, name, by in zip(variables, names, effects, strict=True)]
-        elif one.opname == "CALL":  # in Python 3.11 with the one before it, which takes the arguments
-            parts = [("CALL", one.arg, -1 - (one.arg or 0))]
-        else:
-            parts = [(one.opname, one.argval, dis.stack_effect(one.opcode, one.arg, jump=False))]
-        steps += [_Step(one.offset if begin is None else begin, *part) for part in parts]
-        begin = None
-    return tuple(steps)
-
 
 @lru_cache(maxsize=1024)
 def _returns(code: CodeType, at: int, is_usual: bool) -> bool:
     """Return whether the instruction at an offset makes a number that is only returned. is_usual: whether `float` is
     Python's own here.
     """
-    flow = _Flow(_steps_of(code))
-    place = sum([step.offset <= at for step in flow.steps]) - 1  # there may be caches in between
+    flow = _Flow(steps_of(code))
+    place = place_of(flow.steps, at)
     begin = flow.conversion(place, is_usual) if _SHOWING.isdisjoint(code.co_names) else None
     return begin is not None and flow.reaches_result(begin, place + 1)
-
-
-def _is_method(step: _Step, name: str) -> bool:
-    """Return whether a step loads a method of a name to call it at once, with the object below its arguments."""
-    return step.name in ("LOAD_ATTR", "LOAD_METHOD") and step.value == name and step.effect == 1
 
 
 class _Flow:
     """Where the values of a function's steps go."""
 
-    def __init__(self, steps: Sequence[_Step]) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
         self._variables: dict[str, bool] = {}  # that were looked into, and whether as lists
 
@@ -168,21 +124,12 @@ class _Flow:
         """Return where a call of `float`, or of a method `item`, begins; None if a step is neither."""
         step, before = self.steps[place], self.steps[place - 1]
         if (step.name, step.value) == ("CALL", 0):
-            return self._begin(place - 1, 1) if _is_method(before, "item") else None
+            return begin_of(self.steps, place - 1, 1) if is_method(before, "item") else None
         if (step.name, step.value) != ("CALL", 1) or not is_usual:
             return None
-        begin = self._begin(place, 3)  # what calls the function, its place beside it, and the argument
+        begin = begin_of(self.steps, place, 3)  # what calls the function, its place beside it, and the argument
         is_float = begin is not None and self.steps[begin][1:3] == ("LOAD_GLOBAL", "float")
         return begin if is_float else None
-
-    def _begin(self, place: int, height: int) -> int | None:
-        """Return the first of the steps before a place that push so many values; None if there are jumps among them."""
-        while height > 0 and place:
-            place -= 1
-            if "JUMP" in self.steps[place].name:
-                return None
-            height -= self.steps[place].effect
-        return None if height else place
 
     def reaches_result(self, begin: int | None, place: int) -> bool:
         """Return whether the value on top of the stack, before a step, only becomes part of the result. begin: where
@@ -221,7 +168,7 @@ class _Flow:
         if begin < 2:
             return False
         owner, method = self.steps[begin - 2 : begin]
-        appends = _is_method(method, "append") and owner.name == "LOAD_FAST"
+        appends = is_method(method, "append") and owner.name == "LOAD_FAST"
         return appends and self._variable_reaches_result(owner.value, is_list=True)
 
     def _variable_reaches_result(self, variable: str, *, is_list: bool) -> bool:
@@ -241,4 +188,4 @@ class _Flow:
 
     def _load_reaches_result(self, place: int, *, is_list: bool) -> bool:
         """Return whether the variable that a step loads is appended to, or only becomes part of the result."""
-        return (is_list and _is_method(self.steps[place + 1], "append")) or self.reaches_result(place, place + 1)
+        return (is_list and is_method(self.steps[place + 1], "append")) or self.reaches_result(place, place + 1)

@@ -31,9 +31,10 @@ from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, answer_of, chosen_device, one_correction, without_operators
 from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
 from .elsewhere import call_known, update_known
-from .op import Op, apply, reduce, reduce_on_tape, reduce_small
+from .library import reduce_small
+from .op import Op, apply, reduce, reduce_on_tape
 from .record import pays_to_wait
-from .temporaries import memory_of_operand
+from .temporaries import Held, memory_of_operand, references
 from .thin import Door, add_door
 from .writes import changed_value, update
 
@@ -237,12 +238,13 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
 def _elided(kernel: Any, x1: Any, x2: Any, a: Any, b: Any) -> Native:
     """Return the result for large arrays, or one and a number, in the memory of an operand that is not used again."""
     if kernel is _POWER and _makes_square(a.dtype, b):
-        into = memory_of_operand(np.square, x1, x2, a)
+        into = memory_of_operand(np.square, (x1, x2), (a,), _HELD)
         return quickly(np.square, a, into)
-    into = memory_of_operand(kernel, x1, x2, a, b) if type(kernel) is np.ufunc else None
+    into = memory_of_operand(kernel, (x1, x2), (a, b), _HELD) if type(kernel) is np.ufunc else None
     return quickly(kernel, a, b) if into is None else quickly(kernel, a, b, into)
 
 
+_HELD = Held(references(5, 4, 4), references(7, 4, 4), references(5, 4, 4), references(5, 4, 4))
 _POWER: Any = CPU.kernel("pow")
 
 
@@ -313,9 +315,9 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
     answer; as in NumPy, a sequence times an integer is repeated, and no number equals None or a string.
     """
     if op.name == "multiply":
-        x, other = operands if isinstance(operands[0], Tensor) else operands[::-1]
-        if type(other) in (list, tuple) and is_value(x) and x.dtype.kind in "iu":
-            return other * int(x)
+        repeated = _repeated(*operands)
+        if repeated is not None:
+            return repeated
     try:
         return apply(op, operands)
     except StrangerError:
@@ -327,6 +329,13 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
             return _foreign(SPELLED[op.name], x, other)
         found = xt.full(x.shape, op.name == "not_equal", dtype=xt.bool, device=x.device)
         return valued(found) if is_value(x) else found
+
+
+def _repeated(x1: Any, x2: Any) -> Any:
+    """Return a sequence that is repeated an integer's times, None for other operands."""
+    x, other = (x1, x2) if isinstance(x1, Tensor) else (x2, x1)
+    is_repeated = type(other) in (list, tuple) and is_value(x) and x.dtype.kind in "iu"
+    return other * int(x) if is_repeated else None
 
 
 def _foreign(name: str, x: Any, other: Any) -> Any:

@@ -13,17 +13,15 @@ import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from sys import getrefcount
-from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..devices.cpu import result_dtype
 from ..tensor.face import Tensor
+from .bytecode import LABEL, Step, callee_of, maker_of, place_of, steps_of
 from .thin import held_beside
-
-if TYPE_CHECKING:
-    from dis import Instruction
 
 _VERSION, _BORROWING = sys.version_info[:2], (3, 14)
 _PACKAGE = __name__.partition(".")[0] + "."
@@ -82,91 +80,101 @@ def _writes(code: CodeType, at: int) -> bool:
 @lru_cache(maxsize=4096)
 def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes the value of one that computes, rather than a variable."""
-    steps = _steps_until(code, at)
-    above = _ABOVE.get(steps[-1].opname)
-    if above is None or steps[-1].is_jump_target:
+    steps = steps_of(code)
+    place = place_of(steps, at)
+    above = _ABOVE.get(steps[place].name)
+    if above is None or steps[place - 1].name == LABEL:
         return False
-    if [(step.opname, step.arg) for step in steps[-3:-1]] == [("SWAP", 3), ("SWAP", 2)]:
-        steps, above = [*steps[:-3], steps[-1]], 0  # `x[i] += y`, which brings its result below x and i
-    made_by = _made_by(steps[:-1], above)
-    return made_by is not None and made_by.opname in _COMPUTING
-
-
-def _steps_until(code: CodeType, at: int) -> list[Instruction]:
-    """Return the instructions of code up to the one at an offset."""
-    import dis  # loaded by the first large write
-
-    return [step for step in dis.get_instructions(code) if step.offset <= at]
-
-
-def _made_by(steps: Sequence[Instruction], above: int) -> Instruction | None:
-    """Return the one of some steps that has put a value on the stack, below so many others at their end; None where
-    other steps may have done so.
-    """
-    import dis
-
-    place = len(steps) - 1
-    while above > 0 and place >= 0:  # values that were pushed after it
-        step = steps[place]
-        if step.is_jump_target or step.opname in ("COPY", "SWAP") or step.opcode in (*dis.hasjrel, *dis.hasjabs):
-            return None
-        above -= dis.stack_effect(step.opcode, step.arg, jump=False)
-        place -= 1
-    return steps[place] if above == 0 and place >= 0 else None
+    if [step[1:3] for step in steps[place - 2 : place]] == [("SWAP", 3), ("SWAP", 2)]:
+        place, above = place - 2, 0  # `x[i] += y`, which brings its result below x and i
+    maker = maker_of(steps, place, above)
+    return maker is not None and steps[maker].name in _COMPUTING
 
 
 # ---- operators
 
-# References to an operand that only the user's expression holds, where its memory is asked for: on the left, on the
-# right, and on the right of a number; and those to its array.
-_HELD_LEFT = _HELD_RIGHT = references(5, 2, 2)
-_HELD_REFLECTED, _HELD_ARRAY = references(7, 2, 2), references(5, 2, 2)
+
+class Held(NamedTuple):
+    """References to an operand that only the user's expression holds, where its memory is asked for: to a tensor, to
+    one on the right of something else, and to the arrays of a left and of a right operand.
+    """
+
+    tensor: int
+    reflected: int
+    left: int
+    right: int
+
+
+# From this version on local variables can be looked at; before, that keeps references to all their values.
+_PROXIES = (3, 13)
 
 # The operators of BINARY_OP come first, before those in place and the subscript.
 _OPERATORS = 13
 
 
-def memory_of_operand(kernel: Any, x1: Any, x2: Any, a: Any, b: Any = None) -> Any:
+def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[Any], held: Held) -> Any:
     """Return the array of an operand that nothing but the user's expression holds, and that the result of an operator
-    fits into; None if neither is such a temporary. a, b: the arrays of the operands, or a number; b is None where the
-    function needs only one.
+    fits into; None if neither is such a temporary. natives: the arrays of the operands, or numbers; only those that the
+    function needs.
 
     In `2 * x + y` the sum is written where the product is, as in NumPy: less memory has to stay in the caches.
     References are not enough: elements of arrays of objects have as few. So the byte code must show that an operator
-    computed it.
+    computed it, or a function of this package.
     """
     frame = users_frame()
-    is_left, is_right = _computed_operands(frame.f_code, frame.f_lasti)
-    beside = held_beside[0]
-    is_left = is_left and getrefcount(x1) <= _HELD_LEFT + beside and getrefcount(a) <= _HELD_ARRAY
-    if is_left and _takes_result(x1, a, kernel, a, b):
-        return a
-    held = beside + (_HELD_RIGHT if type(x1) is Tensor else _HELD_REFLECTED)
-    is_right = is_right and getrefcount(x2) <= held and getrefcount(b) <= _HELD_ARRAY
-    return b if is_right and _takes_result(x2, b, kernel, a, b) else None
+    beside, makers = held_beside[0], _makers(frame.f_code, frame.f_lasti)
+    for place in range(len(natives)):
+        is_reflected = place == 1 and type(operands[0]) is not Tensor
+        most = (held.reflected if is_reflected else held.tensor) + beside
+        if getrefcount(operands[place]) <= most and getrefcount(natives[place]) <= held[2 + place]:
+            native = natives[place]
+            if _is_ours(makers[place], frame) and _takes_result(operands[place], native, kernel, natives):
+                return native
+    return None
 
 
 @lru_cache(maxsize=4096)
-def _computed_operands(code: CodeType, at: int) -> tuple[bool, bool]:
-    """Return whether the instruction at an offset is an operator whose left operand another operator has just computed,
-    and whether its right one is.
+def _makers(code: CodeType, at: int) -> tuple[Step | None, Step | None]:
+    """Return, for the operands of an operator at an offset, the operators that have just computed them, or what loads
+    the variable by which a function was found that has; None for other operands and instructions.
     """
-    *before, last = _steps_until(code, at)
-    if not _is_operator(last) or last.is_jump_target:
-        return False, False
-    return _is_operator(_made_by(before, 1)), _is_operator(_made_by(before, 0))
+    steps = steps_of(code)
+    place = place_of(steps, at)
+    if not _is_operator(steps[place]) or steps[place - 1].name == LABEL:
+        return None, None
+    return _maker(steps, maker_of(steps, place, 1)), _maker(steps, maker_of(steps, place, 0))
 
 
-def _is_operator(step: Instruction | None) -> bool:
-    return step is not None and step.opname == "BINARY_OP" and (step.arg or 0) < _OPERATORS
+def _maker(steps: Sequence[Step], place: int | None) -> Step | None:
+    if place is None or _is_operator(steps[place]):
+        return None if place is None else steps[place]
+    return callee_of(steps, place) if steps[place].name in ("CALL", "CALL_KW") else None
 
 
-def _takes_result(x: Any, native: Any, kernel: Any, a: Any, b: Any) -> bool:
+def _is_operator(step: Step) -> bool:
+    return step.name == "BINARY_OP" and step.value < _OPERATORS
+
+
+def _is_ours(maker: Step | None, frame: FrameType) -> bool:
+    """Return whether an operator computed an operand, or a function of this package's modules or a tensor's method."""
+    if maker is None or maker.name == "BINARY_OP":
+        return maker is not None
+    if maker.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+        value = frame.f_globals.get(maker.value)
+    elif _VERSION >= _PROXIES:
+        value = frame.f_locals.get(maker.value)
+    else:
+        return False
+    is_module = type(value) is ModuleType and (value.__name__ + ".").startswith(_PACKAGE)
+    return is_module or type(value) is Tensor
+
+
+def _takes_result(x: Any, native: Any, kernel: Any, natives: Sequence[Any]) -> bool:
     """Return whether the array of an operand is memory that nobody else knows, and fits the result."""
     if type(x) is not Tensor or x._owner is not None or x._blob is not None or native.base is not None:
         return False
-    shapes = [one.shape for one in (a, b) if type(one) is np.ndarray and one.ndim]
+    shapes = [one.shape for one in natives if type(one) is np.ndarray and one.ndim]
     if not native.flags.c_contiguous or any(shape != native.shape for shape in shapes):
         return False
-    kinds = tuple([one.dtype if type(one) is np.ndarray else type(one) for one in (a, b) if one is not None])
+    kinds = tuple([one.dtype if type(one) is np.ndarray else type(one) for one in natives])
     return bool(result_dtype(kernel, kinds) == native.dtype)

@@ -56,10 +56,14 @@ VECTORISED = frozenset(
 cheap_below, narrow_below, costly_below = [CHEAP_BELOW], [NARROW_BELOW], [DIRECT_BELOW]
 
 
+def is_cheap(name: str) -> bool:
+    """Return whether NumPy computes a function about as fast as generated code does, by its name."""
+    return name in CHEAP or (name in VECTORISED and has_vector_library())
+
+
 def limit_of(name: str) -> list[int]:
     """Return the limit of a function, by its name."""
-    is_cheap = name in CHEAP or (name in VECTORISED and has_vector_library())
-    return narrow_below if name in NARROW else cheap_below if is_cheap else costly_below
+    return narrow_below if name in NARROW else cheap_below if is_cheap(name) else costly_below
 
 
 # Operators and indexings after which tensors get machine code for them: it is loaded in 60 ms, less if kernels have

@@ -121,16 +121,21 @@ def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[
     References are not enough: elements of arrays of objects have as few. So the byte code must show that an operator
     computed it, or a function of this package.
     """
-    frame = users_frame()
-    beside, makers = held_beside[0], _makers(frame.f_code, frame.f_lasti)
+    most = held.tensor + held_beside[0]
     for place in range(len(natives)):
-        is_reflected = place == 1 and type(operands[0]) is not Tensor
-        most = (held.reflected if is_reflected else held.tensor) + beside
+        if place == 1 and type(operands[0]) is not Tensor:
+            most = held.reflected + held_beside[0]
         if getrefcount(operands[place]) <= most and getrefcount(natives[place]) <= held[2 + place]:
             native = natives[place]
-            if _is_ours(makers[place], frame) and _takes_result(operands[place], native, kernel, natives):
+            if _is_computed(place) and _takes_result(operands[place], native, kernel, natives):
                 return native
     return None
+
+
+def _is_computed(place: int) -> bool:
+    """Return whether the user's code is at an operator whose left (0) or right operand (1) it has just computed."""
+    frame = users_frame()
+    return _is_ours(_makers(frame.f_code, frame.f_lasti)[place], frame)
 
 
 @lru_cache(maxsize=4096)

@@ -104,6 +104,29 @@ def test_pairs_of_dtypes(char: str) -> None:
     same(calls)
 
 
+@pytest.mark.parametrize("x", [4.0, 0.0, -0.0, xt.inf, -xt.inf, xt.nan, -1.0])
+def test_powers_of_values(x: float) -> None:
+    """They have the standard's special values, and those of numbers that are not special take no reduction."""
+    called: list[str] = []
+
+    def note(frame: Any, event: str, function: Any) -> None:
+        if event == "c_call":
+            called.append(function.__name__)
+
+    half = xt.asarray([0.5, 2.5])
+    value, one, other = xt.asarray([x])[0], half[0], half[1]
+    with thin.in_python():
+        expected = [float((xt.asarray([x, x]) ** y)[0]) for y in (0.5, 2.5, 0.5)]
+        sys.setprofile(note)
+        try:
+            found = [value**0.5, value**other]
+        finally:
+            sys.setprofile(None)
+        found.append(value**one)
+    assert [repr(float(y)) for y in found] == [repr(y) for y in expected]
+    assert x == -xt.inf or xt.isnan(value) or not {"reduce", "any"} & set(called)
+
+
 @pytest.mark.parametrize("name", UPDATES)
 @pytest.mark.parametrize("char", DTYPES)
 def test_updates(name: str, char: str) -> None:

@@ -526,6 +526,8 @@ _AS_PRODUCTS = {
 def _root(x: Any) -> Any:
     """Return floats to the power 0.5, which is positive for -0.0 and -inf."""
     found = np.sqrt(x) + 0.0
+    if not x.ndim and x.item() > -np.inf:  # a reduction takes longer than all else
+        return found
     return found if np.minimum.reduce(x, None, initial=0.0) > -np.inf else np.where(x == -np.inf, np.inf, found)
 
 
@@ -545,7 +547,8 @@ def _pow(x1: Any, x2: Any) -> Any:
         into = result if type(result) is np.ndarray else None
         return result if x2 == 2 else np.multiply(result, x1 if x2 == 3 else result, into)
     result = np.power(x1, x2)
-    if type(x2) is int or (type(x2) is float and x2 != 0.5):
+    exponent = x2.item() if type(x2) is np.ndarray and not x2.ndim else x2
+    if type(exponent) is int or (type(exponent) is float and exponent != 0.5):
         return result
     if type(x2) is float and type(x1) is np.ndarray and x1.size and np.minimum.reduce(x1, None) > 0:
         return result

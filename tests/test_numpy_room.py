@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -563,6 +564,15 @@ def test_modules_can_be_imported_by_themselves() -> None:
     code += "; print(np.linalg.lstsq.__name__, np.fft.fft2.__name__, len(np.hstack.__doc__) > 9, np.exp.__doc__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[:3] == ["lstsq", "fft2", "True"] and "exponential" in done.stdout
+
+
+def test_types_for_annotations_are_numpys() -> None:
+    """They are taken as attributes, and from the module of that name."""
+    typing = importlib.import_module("xtensor.numpy.typing")
+    assert typing.NDArray is np.typing.NDArray is numpy.typing.NDArray
+    assert typing.ArrayLike is numpy.typing.ArrayLike and typing.DTypeLike is numpy.typing.DTypeLike
+    with pytest.raises(AttributeError):
+        typing.Missing  # noqa: B018 - the name is asked for
 
 
 def test_every_name_of_the_table_stands_in_one_column() -> None:

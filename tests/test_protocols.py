@@ -188,16 +188,40 @@ def test_an_array_without_axes_is_updated_in_place() -> None:
     assert x.tolist() == [5.0, 6.0, 2.0, 3.0]
 
 
-def test_an_updated_value_keeps_its_dtype() -> None:
-    """The standard: an operator in place changes no dtype and no shape."""
-    i = xt.arange(3)[1]
-    with pytest.raises(TypeError, match="add"):
-        i += 0.5
-    with pytest.raises(ValueError, match="add"):
-        i += xt.ones(3, dtype=xt.int64)
+def test_an_updated_value_keeps_its_dtype_where_that_fits() -> None:
+    """The standard: an operator in place changes no dtype."""
     h = xt.ones(2, dtype=xt.float32)[0]
     h += xt.ones(2)[0]
     assert h.dtype == xt.float32 and float(h) == 2.0
+    with pytest.raises(OverflowError, match="add"):
+        h = xt.ones(2, dtype=xt.int8)[0]
+        h += 300
+
+
+@pytest.mark.parametrize("n", [2, 200_000])
+@pytest.mark.parametrize("times", [1, 200])  # in Python, and in machine code
+def test_an_updated_value_of_another_shape_or_kind(times: int, n: int) -> None:
+    """NumPy's scalars have no operators in place: `x += y` is `x = x + y`, of any shape and dtype."""
+    for _ in range(times):
+        counts, x = xt.ones(n, dtype=xt.int64), xt.ones(n)
+        total = held = xt.sum(counts)
+        total /= 4
+        assert total.dtype == xt.float64 and float(total) == n / 4 and int(held) == n
+        total -= x
+        assert total.shape == (n,) and float(total[-1]) == n / 4 - 1
+        counts[0] *= 2.5
+        assert counts[:2].tolist() == [2, 1] and counts.dtype == xt.int64
+
+
+def test_an_updated_value_of_another_shape_with_a_gradient() -> None:
+    def spread(x: xt.Tensor) -> xt.Tensor:
+        total = xt.sum(x * x)
+        total -= x
+        return xt.sum(total)
+
+    assert xt.grad(spread)(xt.asarray([1.0, 2.0])).tolist() == [3.0, 7.0]
+    fused = xt.fuse(spread)
+    assert [float(fused(xt.asarray([1.0, 2.0]))) for _ in range(3)] == [7.0] * 3
 
 
 # ---- text

@@ -193,9 +193,15 @@ def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
 
 
 def changed_value(x: Tensor, op: Op, other: Any) -> Any:
-    """Return the result of `x = op(x, other)` in place for a value: a new one of its dtype. Raises as `update` does."""
-    operand = _fitting(x, op, other)
-    if operand is NotImplemented:
+    """Return the result of `x = op(x, other)` in place for a value: a new one of its dtype.
+
+    Where that does not fit into x's shape or dtype, it is NotImplemented: Python then calls the operator itself, as it
+    does for NumPy's scalars, which have none in place.
+    """
+    operand = _taken(x, op, other)
+    if operand is NotImplemented or broadcast(op.name, (x, operand)):
+        return NotImplemented
+    if not can_cast(op.dtype(x.dtype, _kind(operand)), x.dtype):
         return NotImplemented
     result = apply(op, (x, operand))
     return valued(result if result.dtype == x.dtype else xt.astype(result, x.dtype))
@@ -203,20 +209,27 @@ def changed_value(x: Tensor, op: Op, other: Any) -> Any:
 
 def _fitting(target: Tensor, op: Op, other: Any) -> Any:
     """Return the operand of an update, NotImplemented for a stranger; raises where dtype or shape do not fit."""
-    name = op.name
+    name, operand = op.name, _taken(target, op, other)
+    if operand is NotImplemented:
+        return NotImplemented
+    check_cast(op.dtype(target.dtype, _kind(operand)), target.dtype, name)
+    if broadcast(name, (target, operand)) != target.shape:
+        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    return operand
+
+
+def _taken(target: Tensor, op: Op, other: Any) -> Any:
+    """Return the operand of an update, on the target's device; NotImplemented for a stranger."""
     try:
         operand = operand_of(op, other, "x2")
     except StrangerError:
         plain = without_operators(other)
         if plain is not other:
-            return _fitting(target, op, plain)
+            return _taken(target, op, plain)
         if isinstance(other, np.ndarray):  # `x = x + other` would not be in place
             raise
         return NotImplemented
-    common_device(name, (target, operand))
-    check_cast(op.dtype(target.dtype, _kind(operand)), target.dtype, name)
-    if broadcast(name, (target, operand)) != target.shape:
-        raise ValueError(expected(name, "x2", f"broadcast to x1's shape {target.shape}", f"shape {shape_of(operand)}"))
+    common_device(op.name, (target, operand))
     return operand
 
 
@@ -376,8 +389,13 @@ def writable_blob(target: Tensor, function: str) -> TBlob:
 
 def check_cast(source: DType, target: DType, function: str) -> None:
     """Raise TypeError where an in-place result would lose its kind (float into int, complex into float)."""
-    if not np.can_cast(source, target, casting="same_kind"):
+    if not can_cast(source, target):
         raise TypeError(expected(function, "the result's dtype", f"fit into x1's {target}", source))
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """Return whether an in-place result keeps its kind."""
+    return np.can_cast(source, target, casting="same_kind")
 
 
 def shape_of(operand: Operand) -> Shape:

@@ -716,6 +716,22 @@ def test_one_number_that_is_drawn_is_a_number(name: str) -> None:
     assert (x * ours.normal(x[0], 0.5)).dtype == np.float32
 
 
+@pytest.mark.parametrize("a", [["red", "green"], ("red", "green"), [b"red", b"green"], [sum, None, max]])
+def test_what_no_tensor_holds_is_drawn_from_a_list(a: Any) -> None:
+    """One element is no array: NumPy's text or the object itself. Arrays of them are refused."""
+    for ours, theirs in (
+        (np.random.default_rng(1), numpy.random.default_rng(1)),
+        (np.random.RandomState(1), numpy.random.RandomState(1)),
+    ):
+        found, expected = ours.choice(a), theirs.choice(a)
+        assert found == expected and type(found) is type(expected)
+        assert ours.choice(a, p=[0.0, 1.0, 0.0][: len(a)]) == a[1]
+        with pytest.raises(TypeError, match="^random.choice: the result's dtype must be"):
+            ours.choice(a, 2)
+    np.random.seed(1)
+    assert np.random.choice(a) == numpy.random.RandomState(1).choice(a)
+
+
 def test_one_number_that_is_drawn_keeps_gradients_and_stays_plain() -> None:
     """A parameter with a gradient makes a tensor; a number of Python's is no step of a captured function."""
     rng = np.random.default_rng(2)

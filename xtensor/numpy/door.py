@@ -110,6 +110,8 @@ class Passage:
 
     def back(self, result: Any, device: Device) -> Any:
         """Return a result with tensors in place of its arrays and numbers."""
+        if isinstance(result, numpy.character):  # one text, which `random.choice` took from a list, is no array
+            return result
         if isinstance(result, (numpy.ndarray, numpy.generic)) or (device != "cpu" and device.backend.owns(result)):
             return self._tensor(result, device)
         if isinstance(result, (list, tuple)):

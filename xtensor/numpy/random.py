@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from numbers import Number
 from typing import Any, cast
 
 import numpy
@@ -53,6 +54,11 @@ class Generator(_Generator):
     def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = None, out: Any = None) -> Any:
         return _into(out, "standard_gamma", partial(super().standard_gamma, shape), size, dtype)
 
+    def choice(self, a: Any, size: Any = None, *rest: Any, **given: Any) -> Any:
+        if _are_objects(a):  # drawn as they are: only a text or another object is no tensor
+            return through("random.choice", self.native.choice, (a, size, *rest), given)
+        return super().choice(a, size, *rest, **given)
+
     def spawn(self, n_children: int) -> list[Any]:
         refuse_capture("random.spawn")
         return [Generator(child) for child in self.native.spawn(n_children)]
@@ -62,6 +68,14 @@ class Generator(_Generator):
 
     def _keeps(self, found: Any) -> bool:
         return type(found) in NUMBERS
+
+
+def _are_objects(a: Any) -> bool:
+    """Return whether a list or tuple has elements that no tensor holds, such as texts or functions."""
+    held = (Tensor, Number, numpy.generic, numpy.ndarray, list, tuple)
+    return isinstance(a, (list, tuple)) and not all(
+        isinstance(x, held) and not isinstance(x, numpy.character) for x in a
+    )
 
 
 def _into(out: Any, name: str, draw: Callable[..., Tensor], size: Any, dtype: Any) -> Tensor:

@@ -507,3 +507,28 @@ def test_polygamma_of_other_orders() -> None:
     found = special.polygamma(xt.asarray(n), xt.asarray(x)).numpy()
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(found, scipy_special.polygamma(n, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "count"), [("digamma", 1), ("gammaln", 1), ("expit", 1), ("xlogy", 2), ("jv", 2)])
+def test_small_arrays_go_to_scipys_function_at_once(name: str, count: int) -> None:
+    """Where a program calls SciPy's function with tensors; large arrays and other dtypes have the same dtypes."""
+    native = getattr(scipy_special, name)
+    native = getattr(native, "__wrapped__", native)
+    small = np.linspace(0.5, 2.0, 6)
+    operands = [xt.asarray(small)] * count
+    native(*operands)  # remembered
+    calls: list[str] = []
+    sys.setprofile(lambda frame, event, argument: calls.append(frame.f_code.co_name) if event == "call" else None)
+    found = native(*operands)
+    sys.setprofile(None)
+    assert len(calls) < 20, calls
+    np.testing.assert_array_equal(found.numpy(), native(*[small] * count))
+    assert isinstance(native(*[x[0] for x in operands]), xt.Tensor)
+    for dtype in (xt.float16, xt.float32, xt.int8):
+        ones = [native(*[xt.ones(n, dtype=dtype)] * count) for n in (3, 100_000)]
+        assert ones[0].dtype == ones[1].dtype
+    if name != "jv":
+        slopes = [
+            xt.grad(lambda x, f=f: xt.sum(f(*[x] * count)))(operands[0]) for f in (native, getattr(special, name))
+        ]
+        np.testing.assert_array_equal(slopes[0].numpy(), slopes[1].numpy())

@@ -29,6 +29,8 @@ _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Elli
 # Parameters by which a function writes an argument.
 _WRITING = frozenset(("out", "overwrite_input", "copy"))
 
+_FLOATS = frozenset((numpy.dtype(numpy.float32), numpy.dtype(numpy.float64)))
+
 # More positional arguments than any call has.
 _MANY = 1 << 30
 
@@ -84,6 +86,20 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
         if not is_held(a.dtype):  # argsort's positions would not tell that these were objects, as None is
             raise _LongWayError
         return function(a, axis, "stable")
+
+    return native
+
+
+def of_floats(ufunc: Any) -> Callable[..., Any]:
+    """Return one of SciPy's universal functions for arrays of float32 and float64 and Python's numbers, whose results
+    have the dtype that they have for large arrays.
+    """
+
+    @wraps(ufunc)
+    def native(*operands: Any) -> Any:
+        if not _FLOATS.issuperset([x.dtype for x in operands if isinstance(x, numpy.ndarray)]):
+            raise _LongWayError
+        return ufunc(*operands)
 
     return native
 

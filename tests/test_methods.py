@@ -644,3 +644,25 @@ def test_tensors_are_used_until_the_process_ends() -> None:
     found = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == 0
     assert found.stderr.split() == ["2.0"] * 3
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (1, 2, 3, 4)])
+@pytest.mark.parametrize("options", [{}, {"lazy": "always"}, {"lazy": "always", "engine": "direct"}])
+def test_the_transpose_reverses_all_axes(shape: tuple[int, ...], options: Any) -> None:
+    """As NumPy's, a view: the standard suggests an error unless there are two axes."""
+    native = np.arange(float(np.prod(shape))).reshape(shape)
+    x = xt.asarray(native, copy=True)
+    with xt.options(**options):
+        for y, right in ((x, native), (x + 1.0, native + 1.0)):
+            found = y.T
+            assert found.shape == right.T.shape
+            np.testing.assert_array_equal(found.numpy(), right.T)
+    if shape:
+        x.T[...] = -1.0
+        assert bool(xt.all(x == -1.0))
+        slope = xt.grad(lambda x: xt.sum(x.T * weights))
+        weights = xt.asarray(np.random.default_rng(0).uniform(size=shape[::-1]))
+        np.testing.assert_array_equal(slope(x).numpy(), weights.numpy().T)
+        fused = xt.fuse(lambda x: x.T * 2.0)
+        for _ in range(3):
+            np.testing.assert_array_equal(fused(xt.asarray(native)).numpy(), native.T * 2.0)

@@ -967,3 +967,32 @@ def test_gradients_of_fits(name: str) -> None:
     numpy.testing.assert_allclose(numpy.asarray(slope), differences(function, x), rtol=1e-6, atol=1e-7)
     again = xt.grad(lambda x: xt.sum(xt.grad(lambda x: function(np, x))(x)))(xt.asarray(x))
     assert bool(xt.all(xt.isfinite(again)))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("exceptions", "AxisError"),
+        ("lib.stride_tricks", "sliding_window_view"),
+        ("polynomial", "Polynomial"),
+        ("polynomial.polynomial", "polyval"),
+        ("dtypes", "Float64DType"),
+        ("linalg", "norm"),
+        ("random", "default_rng"),
+    ],
+)
+def test_modules_can_be_imported_from(module: str, name: str) -> None:
+    """As NumPy's: `from numpy.lib.stride_tricks import sliding_window_view`."""
+    code = f"from xtensor.numpy.{module} import {name}; assert callable({name})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_numpys_polynomials_take_tensors() -> None:
+    x = np.linspace(0.0, 1.0, 20)
+    native = numpy.linspace(0.0, 1.0, 20)
+    fitted, right = [numpy.polynomial.Polynomial.fit(v, v**2 - v, 2) for v in (x, native)]
+    numpy.testing.assert_allclose(fitted.coef, right.coef, atol=1e-12)
+    numpy.testing.assert_allclose(numpy.asarray(fitted.deriv()(x)), right.deriv()(native), atol=1e-12)
+    assert np.polynomial is numpy.polynomial and np.poly1d is numpy.poly1d
+    numpy.testing.assert_allclose(numpy.asarray(np.poly1d([1, 2, 3])(x)), native**2 + 2 * native + 3)

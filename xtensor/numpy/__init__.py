@@ -1,5 +1,6 @@
 """NumPy's names over tensors: `import xtensor.numpy as np`."""
 
+from sys import modules as _modules
 from typing import Any as _Any
 
 from numpy import __version__ as __version__
@@ -10,6 +11,9 @@ from . import views as views
 
 globals().update(_names.written())
 _found = _names.attributes("")
+_modules.update({f"{__name__}.{name}": _modules[f"numpy.{name}"] for name in _names.NUMPYS_OWN})
+    f"{__name__}.{name}": _modules[f"numpy.{name}"] for name in _names.NUMPYS_OWN
+}  # `import xtensor.numpy.lib`
 
 
 def __getattr__(name: str) -> _Any:

@@ -46,7 +46,6 @@ LEFT_OUT = {
     "ma": "tensors have no masks; xt.where and the nan-functions stand in for them",
     "frompyfunc": "its functions return objects; np.vectorize takes dtypes",
     **dict.fromkeys(("nditer", "nested_iters", "flatiter", "broadcast"), "an iterator over NumPy's own memory"),
-    **dict.fromkeys(("poly1d", "polynomial"), "classes over NumPy's own arrays; poly, polyfit and polyval are there"),
     **dict.fromkeys(("core", "f2py", "ctypeslib"), "NumPy's inner parts"),
     **dict.fromkeys(("test", "show_config", "show_runtime", "get_include", "info"), "about NumPy as it is installed"),
     **dict.fromkeys(("setbufsize", "getbufsize", "seterrcall", "geterrcall"), "settings of NumPy's own loops"),
@@ -55,13 +54,16 @@ LEFT_OUT = {
     "random.random_integers": "deprecated since NumPy 1.11: randint takes its place",
 }
 
-# Functions and classes of NumPy that neither take nor return arrays: they are the same ones here.
+# Modules of NumPy that are the same ones here, and can be imported from.
+NUMPYS_OWN = ("dtypes", "exceptions", "lib", "lib.stride_tricks", "version")
+
+# Functions and classes of NumPy that neither take nor return arrays, or hold NumPy's own: they are the same ones here.
 SAME = frozenset(
     (
         *("dtype", "errstate", "finfo", "iinfo", "ndindex", "printoptions", "issubdtype", "promote_types"),
         *("iterable", "get_printoptions", "set_printoptions", "seterr", "geterr", "broadcast_shapes", "typename"),
         *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
-        *("exceptions", "dtypes", "typing", "linalg.LinAlgError"),
+        *("exceptions", "dtypes", "typing", "linalg.LinAlgError", "poly1d", "polynomial"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
         *("random.SeedSequence", "random.bit_generator"),
     )

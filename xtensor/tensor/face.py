@@ -308,14 +308,13 @@ class Tensor(Operators, Methods):
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
-        """The transpose of a matrix, as a view; raises ValueError unless there are 2 axes."""
+        """The transpose of a matrix, as a view. Other arrays have their axes reversed, as in NumPy."""
         data = self._data
-        if type(data) is _ARRAY and data.ndim == 2 and not thin_closed[0]:
+        if type(data) is _ARRAY and data.ndim > 1 and not thin_closed[0]:
             return self.window(data.T)
-        if self.ndim != 2:
-            must = "have 2 axes (mT transposes stacks of matrices, permute_dims any axes)"
-            raise ValueError(expected("T", "x", must, f"shape {self.shape}"))
-        return xt.matrix_transpose(self)
+        if self.ndim == 2:
+            return xt.matrix_transpose(self)
+        return self if is_value(self) else xt.permute_dims(self, tuple(range(self.ndim))[::-1])
 
     @property
     def mT(self) -> Tensor:  # noqa: N802 - the standard's name

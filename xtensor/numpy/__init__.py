@@ -12,8 +12,6 @@ from . import views as views
 globals().update(_names.written())
 _found = _names.attributes("")
 _modules.update({f"{__name__}.{name}": _modules[f"numpy.{name}"] for name in _names.NUMPYS_OWN})
-    f"{__name__}.{name}": _modules[f"numpy.{name}"] for name in _names.NUMPYS_OWN
-}  # `import xtensor.numpy.lib`
 
 
 def __getattr__(name: str) -> _Any:

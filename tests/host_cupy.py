@@ -687,7 +687,7 @@ def installed(driver: bool = False) -> Iterator[Any]:
     building = nvrtc.function_of
     nvrtc.function_of = building if driver else refused
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
-    known = dict(devices._known)
+    known = dict(devices.known_devices)
     install()
     try:
         yield module()
@@ -698,8 +698,8 @@ def installed(driver: bool = False) -> Iterator[Any]:
         sys.modules.update(before)
         real.cuda.set_allocator(real.get_default_memory_pool().malloc)
         library.forget()
-        devices._known.clear()
-        devices._known.update(known)
+        devices.known_devices.clear()
+        devices.known_devices.update(known)
 
 
 def _is_ours(name: str) -> bool:

@@ -155,7 +155,8 @@ class Device:
         return as_device, (self._name, "unpickle")
 
 
-_known: dict[str, Device] = {}
+# Those that were asked for, by their names.
+known_devices: dict[str, Device] = {}
 
 
 def devices() -> tuple[Device, ...]:
@@ -182,14 +183,14 @@ def as_device(device: Any, function: str) -> Device:
     "cuda" is "cuda:0". Raises TypeError for other objects, ValueError for a name that no device has and for a CUDA
     device that cannot be used, with what is missing.
     """
-    found = _known.get(device) if type(device) is str else None
+    found = known_devices.get(device) if type(device) is str else None
     if found is not None:  # the commonest case of all
         return found
     if isinstance(device, Device):
         return device
     if not isinstance(device, str):
         raise TypeError(expected(function, "device", "be a Device or its name", repr(device)))
-    made = _known[device] = _loaded(device, function)
+    made = known_devices[device] = _loaded(device, function)
     return made
 
 

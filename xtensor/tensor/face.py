@@ -532,8 +532,7 @@ class Tensor(Operators, Methods):
                 tensor._data = view
                 tensor._owner = self._owner or self.owner
             else:  # all integers: a value, as NumPy's scalar is
-                tensor._data = _asarray(view)
-                tensor._owner = None
+                tensor._data, tensor._owner = _asarray(view), None
                 tensor._is_value = True
             tensor._blob = tensor._step = None
             return tensor
@@ -542,7 +541,8 @@ class Tensor(Operators, Methods):
     def _selected(self, data: Native, key: Any) -> Tensor:
         """Return the elements that a mask or integers select, for other keys than basic ones."""
         index = key._data if type(key) is Tensor else key
-        if type(index) is _ARRAY and index.dtype.kind in ("biu" if index.ndim else "b"):
+        is_array = type(index) is _ARRAY and index.dtype.kind in ("biu" if index.ndim else "b")
+        if is_array or (type(index) is list and {*map(type, index)} == {int}):
             try:
                 return wrap(data[index] if data.nbytes <= DIRECT_BELOW else CPU.index(data, index), CPU_DEVICE)
             except IndexError:
@@ -612,9 +612,10 @@ def wrap(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that nothing else holds, or over a NumPy scalar."""
     if device is not CPU_DEVICE:
         return face(TBlob.adopt(device.backend.asarray(native), device))
-    if type(native) is not _ARRAY:
-        return valued(wrap(_asarray(native), device))
     tensor = Tensor()
+    if type(native) is not _ARRAY:
+        native = _asarray(native)
+        tensor._is_value = not native.ndim
     tensor._data = native
     tensor._owner = tensor._blob = tensor._step = None
     return tensor

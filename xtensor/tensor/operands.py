@@ -12,7 +12,7 @@ from ..base.dtypes import DType
 from ..base.errors import StrangerError, expected, mismatch, prefixed
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
-from ..devices import Device, as_device
+from ..devices import Device, as_device, known_devices
 from ..devices.cpu import CPU
 from ..graph.number import is_traced, type_of
 from ..storage.storage import Native, watchers, watching
@@ -182,7 +182,12 @@ def _constant(native: Native, device: Device | None) -> Tensor:
 
 def chosen_device(device: DeviceLike, function: str) -> Device:
     """Return a device by its name; None is the one that the option `device` names."""
-    return as_device(settings().device if device is None else device, function)
+    if device is None:
+        device = settings().device
+        found = known_devices.get(device)
+        if found is not None:  # the commonest case of all
+            return found
+    return as_device(device, function)
 
 
 def one_correction(function: str, ddof: float | None, correction: float | None) -> float:

@@ -315,8 +315,10 @@ class CPUBackend:
     def _room(self, kernel: Any, natives: tuple[Any, ...]) -> Any:
         """Return memory for the result of a ufunc for large packed arrays of one shape; None for anything else."""
         arrays = [one for one in natives if type(one) is np.ndarray and one.ndim]
-        shape, size = (arrays[0].shape, arrays[0].size) if arrays else ((), 0)
-        if not size or size * 16 < REUSED or not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
+        if not any(one.size * max(one.itemsize, 8) >= REUSED for one in arrays):  # nor is the result, but beside 1j
+            return None
+        shape, size = arrays[0].shape, arrays[0].size
+        if not all(one.shape == shape and one.flags.c_contiguous for one in arrays):
             return None
         dtype = result_dtype(kernel, tuple([one.dtype if hasattr(one, "dtype") else type(one) for one in natives]))
         if dtype is None or size * dtype.itemsize < REUSED:

@@ -239,6 +239,7 @@ DIFFERENT: dict[str, Callable[[Any, Any], Any]] = {
     "beside a scalar array": lambda x, y: x * 2.0 + y[:1],
     "every other element": lambda x, y: x[::2] * 2.0 + y[::2],
     "floor division": lambda x, y: (x * 3.0) // y + (x * 3.0) % y,
+    "powers of a number": lambda x, y: 2.0 ** (x * y) + 1.5**x,
     "powers": lambda x, y: (x * y) ** 3 + (x * y) ** 2.0 + (x * y) ** y,
 }
 
@@ -264,6 +265,20 @@ def test_gradients() -> None:
         u, d = x * y + x, x - y
         np.testing.assert_allclose(found[0].numpy(), (y + 1) * d**2 + 2 * u * d - 2 + 2 * x * y, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found[1].numpy(), x * d**2 - 2 * u * d + x * x, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [N, 100_000])
+def test_constants_beside_what_has_a_gradient(size: int) -> None:
+    """They are temporaries, and a gradient needs them."""
+    c, x = np.linspace(1.0, 2.0, size), np.linspace(0.0, 1.0, size)
+    shared = xt.asarray(c)
+    for _ in range(2):
+        slope = xt.grad(lambda x: xt.sum((shared / 4.0 + shared) * x * x))(xt.asarray(x))
+        np.testing.assert_allclose(slope.numpy(), 2.0 * x * (c / 4.0 + c), rtol=1e-12)
+        slope = xt.grad(lambda x: xt.sum(x * xt.sqrt(shared * 2.0) * x))(xt.asarray(x))
+        np.testing.assert_allclose(slope.numpy(), 2.0 * x * np.sqrt(c * 2.0), rtol=1e-12)
+        slope = xt.grad(lambda x: xt.sum(x / (shared * 2.0)))(xt.asarray(x, copy=True))
+        np.testing.assert_allclose(slope.numpy(), 0.5 / c, rtol=1e-12)
 
 
 def test_threads() -> None:

@@ -254,16 +254,19 @@ def _apply_on_tape(op: Op, operands: tuple[Any, ...], steps: list[Any]) -> Tenso
     """Compute or record an elementwise op, with a step on the tape to its operands that have a gradient."""
     native = None if thin_closed[0] else _quickly(op, operands, DIRECT_BELOW, quickly)
     if native is None:
-        result = _apply(op, operands)
+        result = _apply(op, operands, is_on_tape=True)
     else:
         result = settled(native, CPU_DEVICE)
     remember_elementwise(op.rule, op.slots, operands, steps, result)
     return result
 
 
-def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any]) -> Native | None:
+def _quickly(
+    op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., Any], *, may_take: bool = False
+) -> Native | None:
     """Return the library's result for operands of at most so many bytes that are computed and on the CPU; None where
-    one is not, or is refused. call: calls the library's function.
+    one is not, or is refused. call: calls the library's function. may_take: whether the result may be in an operand's
+    memory.
     """
     natives = []
     for x in operands:
@@ -277,7 +280,7 @@ def _quickly(op: Op, operands: tuple[Any, ...], most: int, call: Callable[..., A
         return None
     kernel = op.cpu_kernel
     try:
-        if most > ELIDED and type(kernel) is np.ufunc:
+        if may_take and most > ELIDED and type(kernel) is np.ufunc:
             into = memory_of_operand(kernel, operands, natives, _HELD_SQUARED if op.name == "square" else _HELD)
             if into is not None:
                 return cast(Native, quickly(kernel, *natives, into))
@@ -290,14 +293,17 @@ _HELD = Held(references(4, 4, 4), references(5, 4, 4), references(4, 4, 4), refe
 _HELD_SQUARED = Held(references(7, 6, 6), 0, references(5, 5, 5), 0)  # of `x ** 2`
 
 
-def _apply(op: Op, operands: tuple[Any, ...]) -> Tensor:
-    """Compute or record an elementwise op, whatever its operands depend on."""
+def _apply(op: Op, operands: tuple[Any, ...], *, is_on_tape: bool = False) -> Tensor:
+    """Compute or record an elementwise op, whatever its operands depend on. is_on_tape: whether a gradient may need
+    their values.
+    """
     known = call_known(op, operands) if op.known_there and not thin_closed[0] else None
     if known is not None:
         return known
     if not op.slow and not thin_closed[0] and Tensor in map(type, operands):
         cannot_wait = others_write(operands) or (latest and continues(operands))
-        native = _quickly(op, operands, op.launched if cannot_wait else op.below[0], CPU.compute)
+        most = op.launched if cannot_wait else op.below[0]
+        native = _quickly(op, operands, most, CPU.compute, may_take=not is_on_tape)
         if native is not None:
             if cannot_wait:
                 latest.append(ref(native))

@@ -237,7 +237,7 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
 
 def _elided(kernel: Any, x1: Any, x2: Any, a: Any, b: Any) -> Native:
     """Return the result for large arrays, or one and a number, in the memory of an operand that is not used again."""
-    if kernel is _POWER and _makes_square(a.dtype, b):
+    if kernel is _POWER and type(a) is _ARRAY and _makes_square(a.dtype, b):
         into = memory_of_operand(np.square, (x1, x2), (a,), _HELD)
         return quickly(np.square, a, into)
     into = memory_of_operand(kernel, (x1, x2), (a, b), _HELD) if type(kernel) is np.ufunc else None

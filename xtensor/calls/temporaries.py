@@ -132,10 +132,18 @@ def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[
     return None
 
 
+# The files through which an operator comes here. Their callers are looked at: code of this package that computes with
+# variables of its own, while the user's is at an operator, must not lose their values.
+_OF_OPERATORS = frozenset((__name__, *[f"{_PACKAGE}calls.{name}" for name in ("op", "rows", "thin")]))
+
+
 def _is_computed(place: int) -> bool:
     """Return whether the user's code is at an operator whose left (0) or right operand (1) it has just computed."""
-    frame = users_frame()
-    return _is_ours(_makers(frame.f_code, frame.f_lasti)[place], frame)
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__") in _OF_OPERATORS and frame.f_back is not None:
+        frame = frame.f_back
+    is_users = not str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
+    return is_users and _is_ours(_makers(frame.f_code, frame.f_lasti)[place], frame)
 
 
 @lru_cache(maxsize=4096)

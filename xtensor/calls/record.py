@@ -160,7 +160,7 @@ latest: deque[ref[Native]] = deque(maxlen=4)
 
 def continues(operands: Iterable[Any]) -> bool:
     """Return whether an operand is one of these arrays."""
-    arrays = [array() for array in latest]
+    arrays = [array() for array in tuple(latest)]  # other threads may append
     for x in operands:
         if type(x) is Tensor and type(x._data) is np.ndarray:
             for array in arrays:

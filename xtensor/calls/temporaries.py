@@ -15,6 +15,7 @@ from functools import lru_cache
 from sys import getrefcount
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -185,6 +186,8 @@ def _is_ours(maker: Step | None, frame: FrameType) -> bool:
 def _takes_result(x: Any, native: Any, kernel: Any, natives: Sequence[Any]) -> bool:
     """Return whether the array of an operand is memory that nobody else knows, and fits the result."""
     if type(x) is not Tensor or x._owner is not None or x._blob is not None or native.base is not None:
+        return False
+    if getweakrefcount(x):  # other threads could get hold of it while it is written to
         return False
     shapes = [one.shape for one in natives if type(one) is np.ndarray and one.ndim]
     if not native.flags.c_contiguous or any(shape != native.shape for shape in shapes):

@@ -230,6 +230,25 @@ def test_elements_of_arrays_of_objects() -> None:
     compare(list(values), [u * 2.0, u * 3.0])
 
 
+def test_elements_that_are_read_again() -> None:
+    """An operator that makes several tensors leaves them in an array, whose elements may be broadcast, or kept."""
+    x, y = tensors()
+    u, v = arrays()
+    values = np.empty((2, 1), object)
+    values[:, 0] = [x, y]
+    for _ in range(2):
+        found = (values * 2.0) + np.asarray([1.0, 2.0, 3.0])
+        for row, native in zip(found, (u, v), strict=True):
+            compare(list(row), [native * 2.0 + 1.0, native * 2.0 + 2.0, native * 2.0 + 3.0])
+        product = (values * 1.0) @ np.asarray([[1.0, 2.0]], dtype=object)
+        compare(list(product[1]), [v, v * 2.0])
+    alone = np.empty((), object)
+    alone[()] = x * 3.0
+    box = Box(x, lambda _: alone)
+    box.x = type("Times", (), {"__mul__": lambda self, factor: alone})()
+    compare([box * 2.0 + 1.0, box * 2.0 + 1.0, alone[()]], [u * 3.0 + 1.0, u * 3.0 + 1.0, u * 3.0])
+
+
 DIFFERENT: dict[str, Callable[[Any, Any], Any]] = {
     "booleans": lambda x, y: 2.0 * x > y,
     "of another dtype": lambda x, y: (x * 2.0).astype("float32") * 2.0 + y,

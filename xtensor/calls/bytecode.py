@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dis
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from types import CodeType
@@ -60,7 +61,7 @@ def is_method(step: Step, name: str) -> bool:
 
 def place_of(steps: Sequence[Step], offset: int) -> int:
     """Return the place of the step at an offset, or before it where caches follow."""
-    return sum([step.offset <= offset for step in steps]) - 1
+    return bisect_right(steps, offset, key=lambda step: step.offset) - 1
 
 
 def _branches(step: Step) -> bool:

@@ -77,7 +77,7 @@ from .record import (
     recorded_before,
     worth_recording,
 )
-from .temporaries import Held, memory_of_operand, references
+from .temporaries import Held, memory_of_operand, note_made, operators_frame, references
 
 # Every op by its name; tests, docs and the engines are driven by these.
 REGISTRY: dict[str, Op] = {}
@@ -279,14 +279,18 @@ def _quickly(
     if are_two and type(natives[0]) is type(natives[1]) is np.ndarray and spreads(natives[0], natives[1], most):
         return None
     kernel = op.cpu_kernel
+    is_large = may_take and most > ELIDED and type(kernel) is np.ufunc
+    frame = operators_frame() if is_large else None
     try:
-        if may_take and most > ELIDED and type(kernel) is np.ufunc:
-            into = memory_of_operand(kernel, operands, natives, _HELD_SQUARED if op.name == "square" else _HELD)
-            if into is not None:
-                return cast(Native, quickly(kernel, *natives, into))
-        return np.asarray(call(kernel, *natives))
+        into = None
+        if is_large:
+            held = _HELD_SQUARED if op.name == "square" else _HELD
+            into = memory_of_operand(kernel, operands, natives, held, frame)
+        result = np.asarray(call(kernel, *natives)) if into is None else quickly(kernel, *natives, into)
     except REFUSED:
         return None  # the long way reports what is wrong
+    note_made(result, frame)
+    return cast(Native, result)
 
 
 _HELD = Held(references(4, 4, 4), references(5, 4, 4), references(4, 4, 4), references(3, 3, 3))

@@ -34,7 +34,7 @@ from .elsewhere import call_known, update_known
 from .library import reduce_small
 from .op import Op, apply, reduce, reduce_on_tape
 from .record import pays_to_wait
-from .temporaries import Held, memory_of_operand, references
+from .temporaries import Held, memory_of_operand, note_made, operators_frame, references
 from .thin import Door, add_door
 from .writes import changed_value, update
 
@@ -237,11 +237,17 @@ def _beside_first(kernel: Any, of_items: Any, x: Any, other: Tensor, most: int) 
 
 def _elided(kernel: Any, x1: Any, x2: Any, a: Any, b: Any) -> Native:
     """Return the result for large arrays, or one and a number, in the memory of an operand that is not used again."""
+    frame = operators_frame()
     if kernel is _POWER and type(a) is _ARRAY and _makes_square(a.dtype, b):
-        into = memory_of_operand(np.square, (x1, x2), (a,), _HELD)
-        return quickly(np.square, a, into)
-    into = memory_of_operand(kernel, (x1, x2), (a, b), _HELD) if type(kernel) is np.ufunc else None
-    return quickly(kernel, a, b) if into is None else quickly(kernel, a, b, into)
+        into = memory_of_operand(np.square, (x1, x2), (a,), _HELD, frame)
+        result = quickly(np.square, a, into)
+    elif type(kernel) is np.ufunc:
+        into = memory_of_operand(kernel, (x1, x2), (a, b), _HELD, frame)
+        result = quickly(kernel, a, b) if into is None else quickly(kernel, a, b, into)
+    else:
+        result = quickly(kernel, a, b)
+    note_made(result, frame)
+    return result
 
 
 _HELD = Held(references(5, 4, 4), references(7, 4, 4), references(5, 4, 4), references(5, 4, 4))

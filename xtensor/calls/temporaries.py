@@ -15,7 +15,7 @@ from functools import lru_cache
 from sys import getrefcount
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
-from weakref import getweakrefcount
+from weakref import getweakrefcount, ref
 
 import numpy as np
 
@@ -113,14 +113,16 @@ _PROXIES = (3, 13)
 _OPERATORS = 13
 
 
-def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[Any], held: Held) -> Any:
+def memory_of_operand(
+    kernel: Any, operands: tuple[Any, ...], natives: Sequence[Any], held: Held, frame: FrameType | None
+) -> Any:
     """Return the array of an operand that nothing but the user's expression holds, and that the result of an operator
     fits into; None if neither is such a temporary. natives: the arrays of the operands, or numbers; only those that the
-    function needs.
+    function needs. frame: that of `operators_frame`.
 
     In `2 * x + y` the sum is written where the product is, as in NumPy: less memory has to stay in the caches.
     References are not enough: elements of arrays of objects have as few. So the byte code must show that an operator
-    computed it, or a function of this package.
+    computed it, which is then known to have made this array, or a function of this package.
     """
     most = held.tensor + held_beside[0]
     for place in range(len(natives)):
@@ -128,7 +130,7 @@ def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[
             most = held.reflected + held_beside[0]
         if getrefcount(operands[place]) <= most and getrefcount(natives[place]) <= held[2 + place]:
             native = natives[place]
-            if _is_computed(place) and _takes_result(operands[place], native, kernel, natives):
+            if _takes_result(operands[place], native, kernel, natives) and _is_computed(place, native, frame):
                 return native
     return None
 
@@ -138,25 +140,74 @@ def memory_of_operand(kernel: Any, operands: tuple[Any, ...], natives: Sequence[
 _OF_OPERATORS = frozenset((__name__, *[f"{_PACKAGE}calls.{name}" for name in ("op", "rows", "thin")]))
 
 
-def _is_computed(place: int) -> bool:
-    """Return whether the user's code is at an operator whose left (0) or right operand (1) it has just computed."""
+def operators_frame() -> FrameType | None:
+    """Return the frame of the user's code that is at an operator; None where other code of this package is."""
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__") in _OF_OPERATORS and frame.f_back is not None:
         frame = frame.f_back
-    is_users = not str(frame.f_globals.get("__name__")).startswith(_PACKAGE)
-    return is_users and _is_ours(_makers(frame.f_code, frame.f_lasti)[place], frame)
+    return None if str(frame.f_globals.get("__name__")).startswith(_PACKAGE) else frame
 
 
-@lru_cache(maxsize=4096)
-def _makers(code: CodeType, at: int) -> tuple[Step | None, Step | None]:
-    """Return, for the operands of an operator at an offset, the operators that have just computed them, or what loads
-    the variable by which a function was found that has; None for other operands and instructions.
+# The array that an operator has made last, by its frame and its offset there, for so many.
+_made: dict[tuple[int, int], ref[Any]] = {}
+_MOST_MADE = 64
+
+
+def note_made(native: Any, frame: FrameType | None) -> None:
+    """Note the array that the operator in a frame has made, as its value may be an operand of the next one."""
+    if frame is not None:
+        if len(_made) >= _MOST_MADE:
+            _made.clear()
+        _made[id(frame), _makers(frame.f_code, frame.f_lasti).offset] = ref(native)
+
+
+def _is_computed(place: int, native: Any, frame: FrameType | None) -> bool:
+    """Return whether the left (0) or right operand (1) of the operator in a frame has just been computed there.
+
+    Where it is not what the operator before it has made last, that operator made several: in an array of objects, which
+    may be read again.
     """
+    maker = None if frame is None else _makers(frame.f_code, frame.f_lasti)[:2][place]
+    if maker is None or frame is None:
+        return False
+    if maker.name != "BINARY_OP":
+        return _is_ours(maker, frame)
+    made = _made.pop((id(frame), maker.offset), None)
+    return made is not None and made() is native
+
+
+class Makers(NamedTuple):
+    """What has computed the operands of an operator: other operators, or what loads the variable by which a function
+    was found; None for other operands and instructions. offset: of the operator itself.
+    """
+
+    left: Step | None
+    right: Step | None
+    offset: int
+
+
+# By the id of the code, which is kept, and the offset: a hash of code would be computed anew each time.
+_known_makers: dict[tuple[int, int], tuple[CodeType, Makers]] = {}
+_MOST_KNOWN = 4096
+
+
+def _makers(code: CodeType, at: int) -> Makers:
+    """Return what has computed the operands of the operator at an offset."""
+    known = _known_makers.get((id(code), at))
+    if known is None:
+        if len(_known_makers) >= _MOST_KNOWN:
+            _known_makers.clear()
+        known = _known_makers[id(code), at] = code, _makers_of(code, at)
+    return known[1]
+
+
+def _makers_of(code: CodeType, at: int) -> Makers:
     steps = steps_of(code)
     place = place_of(steps, at)
     if not _is_operator(steps[place]) or steps[place - 1].name == LABEL:
-        return None, None
-    return _maker(steps, maker_of(steps, place, 1)), _maker(steps, maker_of(steps, place, 0))
+        return Makers(None, None, steps[place].offset)
+    left, right = [_maker(steps, maker_of(steps, place, above)) for above in (1, 0)]
+    return Makers(left, right, steps[place].offset)
 
 
 def _maker(steps: Sequence[Step], place: int | None) -> Step | None:
@@ -169,10 +220,8 @@ def _is_operator(step: Step) -> bool:
     return step.name == "BINARY_OP" and step.value < _OPERATORS
 
 
-def _is_ours(maker: Step | None, frame: FrameType) -> bool:
-    """Return whether an operator computed an operand, or a function of this package's modules or a tensor's method."""
-    if maker is None or maker.name == "BINARY_OP":
-        return maker is not None
+def _is_ours(maker: Step, frame: FrameType) -> bool:
+    """Return whether a function is found by way of a module of this package, or is a tensor's method."""
     if maker.name in ("LOAD_GLOBAL", "LOAD_NAME"):
         value = frame.f_globals.get(maker.value)
     elif _VERSION >= _PROXIES:

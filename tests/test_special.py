@@ -527,6 +527,9 @@ def test_small_arrays_go_to_scipys_function_at_once(name: str, count: int) -> No
     for dtype in (xt.float16, xt.float32, xt.int8):
         ones = [native(*[xt.ones(n, dtype=dtype)] * count) for n in (3, 100_000)]
         assert ones[0].dtype == ones[1].dtype
+    if count == 2:
+        beside = [native(xt.ones(n, dtype=xt.float32), 0.5).dtype for n in (3, 40_000, 400_000)]
+        assert len(set(beside)) == 1
     if name != "jv":
         slopes = [
             xt.grad(lambda x, f=f: xt.sum(f(*[x] * count)))(operands[0]) for f in (native, getattr(special, name))

@@ -9,6 +9,7 @@ Source: Wengert, A simple automatic derivative evaluation program, CACM 7 (1964)
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ import xtensor as xt
 from .captured import CALLS, arguments, function_of, other_elements, parted
 from .kinds import Kind
 from .maker import Maker, SmoothMaker
+from .plain import all_elided
 from .sides import Oracle, Ours, Side, numbers, quiet
 
 MODES: dict[str, dict[str, Any]] = {
@@ -28,6 +30,7 @@ MODES: dict[str, dict[str, Any]] = {
     "llvm": {"lazy": "always", "engine": "llvm", "cache_dir": ""},
     "captured": {"engine": "llvm", "cache_dir": ""},
     "backward": {"engine": "llvm", "cache_dir": ""},
+    "elided": {},
 }
 # Calls of a program by mode, where there are more than one: of "backward" every other one adds to gradients.
 CALLS_OF = {"captured": CALLS, "backward": 4}
@@ -270,7 +273,7 @@ def difference(lines: list[str], mode: str) -> str | None:
     if not names:
         return None
     function = gradients_of(function_of(names, body, ENDING), len(names), mode)
-    with xt.options(**MODES[mode]):
+    with xt.options(**MODES[mode]), all_elided() if mode == "elided" else nullcontext():
         for call in range(CALLS_OF.get(mode, 1)):
             changed = other_elements(makers, call)
             right = slope_of(tuple(changed), tuple(body))

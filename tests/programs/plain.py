@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import xtensor as xt
-from xtensor.calls import rows, thin
+from xtensor.calls import op, rows, thin
 from xtensor.plan import costs
 
 from .kinds import Kind
@@ -69,6 +69,7 @@ def all_elided() -> Iterator[None]:
     """Let results of operators take the memory of temporaries, however small."""
     with thin.in_python(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "ELIDED", 0)
+        patch.setattr(op, "ELIDED", 0)
         yield
 
 

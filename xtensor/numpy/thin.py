@@ -29,7 +29,8 @@ _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Elli
 # Parameters by which a function writes an argument.
 _WRITING = frozenset(("out", "overwrite_input", "copy"))
 
-_FLOATS = frozenset((numpy.dtype(numpy.float32), numpy.dtype(numpy.float64)))
+_DOUBLE = numpy.dtype(numpy.float64)
+_FLOATS = frozenset((numpy.dtype(numpy.float32), _DOUBLE))
 
 # More positional arguments than any call has.
 _MANY = 1 << 30
@@ -91,13 +92,14 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_floats(ufunc: Any) -> Callable[..., Any]:
-    """Return one of SciPy's universal functions for arrays of float32 and float64 and Python's numbers, whose results
+    """Return one of SciPy's universal functions for arrays of float32, or of float64 and Python's numbers, whose results
     have the dtype that they have for large arrays.
     """
 
     @wraps(ufunc)
     def native(*operands: Any) -> Any:
-        if not _FLOATS.issuperset([x.dtype for x in operands if isinstance(x, numpy.ndarray)]):
+        kinds = {x.dtype if isinstance(x, numpy.ndarray) else _DOUBLE for x in operands}
+        if len(kinds) > 1 or not kinds <= _FLOATS:
             raise _LongWayError
         return ufunc(*operands)
 

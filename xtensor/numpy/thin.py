@@ -92,8 +92,8 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_floats(ufunc: Any) -> Callable[..., Any]:
-    """Return one of SciPy's universal functions for arrays of float32, or of float64 and Python's numbers: the dtypes of
-    results are those for large arrays.
+    """Return one of SciPy's universal functions for arrays of float32, or of float64 and Python's numbers, whose
+    results have the dtype that they have for large arrays.
     """
 
     @wraps(ufunc)

@@ -217,7 +217,7 @@ def test_values_that_are_held_stay(function: Callable[[Any, Any], Any], fused: b
 
 
 def test_elements_of_arrays_of_objects() -> None:
-    """Only the array holds them, by as few references as the stack holds temporaries. (NumPy overwrites its own.)"""
+    """Only the array holds them, by as few references as the stack holds temporaries."""
     x, y = tensors()
     u, v = arrays()
     values = np.empty(2, object)

@@ -274,7 +274,7 @@ def _quickly(
         if native is None:
             return None
         natives.append(native)
-    x = native = None  # others that held the operands
+    x = native = None  # which would count as others that hold the last operand
     are_two = len(natives) == 2
     if are_two and type(natives[0]) is type(natives[1]) is np.ndarray and spreads(natives[0], natives[1], most):
         return None

@@ -314,9 +314,9 @@ def test_latest_arrays_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None
     """Other threads may add to the latest arrays that were computed at once, while these are looked through."""
     found: deque[Any] = deque(maxlen=4)
     found.extend([lambda: found.append(found[0])] * 2)
-    monkeypatch.setattr(record, "latest", found)
+    monkeypatch.setattr(record, "latest_at_once", found)
     x, _ = tensors()
-    assert not record.continues((x + 1.0,))
+    assert not record.follows_at_once((x + 1.0,))
 
 
 def test_threads() -> None:

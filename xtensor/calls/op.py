@@ -63,11 +63,11 @@ from .masked import apply_selected, reduce_selected
 from .record import (
     EXACT,
     can_generate,
-    continues,
     enter,
     exposed_memory,
+    follows_at_once,
     is_node,
-    latest,
+    latest_at_once,
     native_up_to,
     others_write,
     pays_at_once,
@@ -305,12 +305,12 @@ def _apply(op: Op, operands: tuple[Any, ...], *, is_on_tape: bool = False) -> Te
     if known is not None:
         return known
     if not op.slow and not thin_closed[0] and Tensor in map(type, operands):
-        cannot_wait = others_write(operands) or (latest and continues(operands))
+        cannot_wait = others_write(operands) or (latest_at_once and follows_at_once(operands))
         most = op.launched if cannot_wait else op.below[0]
         native = _quickly(op, operands, most, CPU.compute, may_take=not is_on_tape)
         if native is not None:
             if cannot_wait:
-                latest.append(ref(native))
+                latest_at_once.append(ref(native))
             return wrap(native, CPU_DEVICE)
     recorded = recorded_before(op, operands)
     if recorded is not None:
@@ -447,7 +447,7 @@ def _reduce_quickly(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     """
     if thin_closed[0] or type(x) is not Tensor:
         return None
-    native = native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST or continues((x,)) else LAUNCH_PAYS)
+    native = native_up_to(x, FAST_LAUNCH_PAYS if op.name in FAST or follows_at_once((x,)) else LAUNCH_PAYS)
     if native is None or not native.size:
         return None
     given = {name: value for name, value in params.items() if value is not op.defaults[name]}

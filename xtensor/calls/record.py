@@ -155,12 +155,12 @@ def others_write(operands: Iterable[Any]) -> bool:
 
 # The latest arrays that were computed at once because others can write to operands: what is computed from
 # these is computed at once, too, as it will probably be combined with such operands again, in the memory of this one.
-latest: deque[ref[Native]] = deque(maxlen=4)
+latest_at_once: deque[ref[Native]] = deque(maxlen=4)
 
 
-def continues(operands: Iterable[Any]) -> bool:
+def follows_at_once(operands: Iterable[Any]) -> bool:
     """Return whether an operand is one of these arrays."""
-    arrays = [array() for array in tuple(latest)]  # other threads may append
+    arrays = [array() for array in tuple(latest_at_once)]  # other threads may append
     for x in operands:
         if type(x) is Tensor and type(x._data) is np.ndarray:
             for array in arrays:

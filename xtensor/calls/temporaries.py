@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
+from opcode import opname
 from sys import getrefcount
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..devices.cpu import result_dtype
 from ..tensor.face import Tensor
-from .bytecode import LABEL, Step, callee_of, maker_of, place_of, steps_of
+from .bytecode import LABEL, Step, by_place, callee_of, maker_of, place_of, steps_of
 from .thin import held_beside
 
 _VERSION, _BORROWING = sys.version_info[:2], (3, 14)
@@ -70,15 +70,13 @@ def _is_written_by_a_statement() -> bool:
     return told(frame.f_code, frame.f_lasti)
 
 
-@lru_cache(maxsize=4096)
+@by_place
 def _writes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes, rather than calls a function that does."""
-    from opcode import opname  # loaded by the first large write
-
     return opname[code.co_code[at]] in _ABOVE
 
 
-@lru_cache(maxsize=4096)
+@by_place
 def _writes_what_it_computes(code: CodeType, at: int) -> bool:
     """Return whether the instruction at an offset writes the value of one that computes, rather than a variable."""
     steps = steps_of(code)
@@ -186,22 +184,9 @@ class Makers(NamedTuple):
     offset: int
 
 
-# By the id of the code, which is kept, and the offset: a hash of code would be computed anew each time.
-_known_makers: dict[tuple[int, int], tuple[CodeType, Makers]] = {}
-_MOST_KNOWN = 4096
-
-
+@by_place
 def _makers(code: CodeType, at: int) -> Makers:
     """Return what has computed the operands of the operator at an offset."""
-    known = _known_makers.get((id(code), at))
-    if known is None:
-        if len(_known_makers) >= _MOST_KNOWN:
-            _known_makers.clear()
-        known = _known_makers[id(code), at] = code, _makers_of(code, at)
-    return known[1]
-
-
-def _makers_of(code: CodeType, at: int) -> Makers:
     steps = steps_of(code)
     place = place_of(steps, at)
     if not _is_operator(steps[place]) or steps[place - 1].name == LABEL:

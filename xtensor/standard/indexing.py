@@ -181,7 +181,7 @@ def subscript(x: Tensor, key: Any) -> Tensor:
 def _selected_at_once(data: Native, key: tuple[Any, ...]) -> Tensor | None:
     """Return the elements that a key with index arrays selects from the array of a thin face; None for other keys."""
     natives = thin_key(key)
-    if natives is None or not sum([type(one) is np.ndarray and one.ndim > 0 for one in natives]):
+    if natives is None or not any(type(one) is np.ndarray and one.ndim for one in natives):
         return None
     try:
         return wrap(CPU.index(data, natives), CPU_DEVICE)

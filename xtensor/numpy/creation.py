@@ -15,8 +15,8 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
-from ..tensor.face import Tensor
-from ..tensor.operands import refuse_stranger
+from ..tensor.face import Tensor, is_value
+from ..tensor.operands import is_number, refuse_stranger
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
 from .door import through
 from .thin import LONG_WAY, made_at_once
@@ -67,7 +67,7 @@ def _or_float(dtype: Any) -> Any:
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Tensor:
-    if isinstance(fill_value, (bool, int, float, complex)):
+    if is_number(fill_value):
         return _made("full", partial(xt.full, fill_value=fill_value), shape, order, dtype, device)
     value = as_array(fill_value, "full")
     result = empty(shape, value.dtype if dtype is None else dtype, order, device=device)
@@ -140,16 +140,24 @@ def array(
             with suppress(*LONG_WAY):
                 return cast(Tensor, made_at_once(numpy.array, (object,), {}))
         if type(object) is list or type(object) is Tensor:
-            return cast(Tensor, xt.asarray(object, copy=True))
+            return _apart(xt.asarray(object, copy=True), object)
     refuse_stranger(object, "array")
     if isinstance(copy, str):
         raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
     if ndmin > _MOST_AXES:
         raise ValueError(expected("array", "ndmin", f"be at most {_MOST_AXES}", ndmin))
-    x = _as_order("array", xt.asarray(object, dtype=dtype, copy=copy), order)
+    x = _as_order("array", _apart(xt.asarray(object, dtype=dtype, copy=copy), object), order)
     if ndmax is not None and x.ndim > ndmax:
         raise ValueError(expected("array", "object", f"have at most ndmax={ndmax} axes", x.ndim))
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
+
+
+def _apart(x: Tensor, element: Any) -> Tensor:
+    """Return an array made from something: from an element, an array without axes in memory of its own."""
+    if is_value(x):
+        x = xt.asarray(x, copy=True) if x is element else x
+        x._is_value = False
+    return x
 
 
 def _is_short(x: Any) -> bool:
@@ -171,10 +179,10 @@ def asarray(
     copy: bool | None = None,
     like: Any = None,
 ) -> Tensor:
-    if type(a) is Tensor and not copy and dtype is order is device is None:
+    if type(a) is Tensor and not copy and dtype is order is device is None and not is_value(a):
         return a
     refuse_stranger(a, "asarray")
-    return _as_order("asarray", xt.asarray(a, dtype=dtype, device=device, copy=copy), order)
+    return _as_order("asarray", _apart(xt.asarray(a, dtype=dtype, device=device, copy=copy), a), order)
 
 
 def asanyarray(a: Any, dtype: Any = None, order: str | None = None, **options: Any) -> Tensor:
@@ -205,7 +213,7 @@ def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = 
 
 
 def copy(a: Any, order: str = "K", subok: bool = False) -> Tensor:
-    return as_array(a, "copy").copy(memory_order(order, "copy", "AK"))
+    return _apart(as_array(a, "copy").copy(memory_order(order, "copy", "AK")), None)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Tensor:
@@ -230,7 +238,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    if isinstance(start, (int, float)) and isinstance(stop, (int, float)) and not retstep:
+    if is_number(start) and is_number(stop) and not retstep:
         as_axis(axis, 1, "linspace")
         return xt.linspace(start, stop, num, endpoint=endpoint, dtype=dtype, device=device)
     num = as_index(num, "linspace", "num")
@@ -255,7 +263,7 @@ def linspace(
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Tensor:
-    if not isinstance(base, (int, float)) and as_array(base, "logspace").ndim:  # its axes lie beside those of the ends
+    if not is_number(base) and as_array(base, "logspace").ndim:  # its axes lie beside those of the ends
         ends = as_arrays("logspace", start, stop, base)
         ndim = max([one.ndim for one in ends])
         start, stop, base = (array(one, copy=None, ndmin=ndim) for one in ends)

@@ -19,7 +19,7 @@ from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
 from ..run.executor import count_thin_write
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, is_value, wrap
 from ..tensor.operands import chosen_device
 from .common import answers_itself, own_answer
 
@@ -208,7 +208,7 @@ def _tensors(result: Any, natives: list[Native]) -> Any:
     if kind is numpy.ndarray:
         if not is_held(result.dtype) or is_shown(result, natives):
             raise _LongWayError
-        return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
+        return wrap(result, CPU_DEVICE)
     if isinstance(result, numpy.generic):
         if not is_held(result.dtype):
             raise _LongWayError

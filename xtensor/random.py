@@ -26,7 +26,7 @@ from .devices import Device
 from .devices.cpu import CPU
 from .storage.storage import Native, refuse_capture, watchers, watching
 from .tensor.face import Tensor, face, from_native, valued
-from .tensor.operands import DeviceLike, as_tensor, chosen_device, foreign_array, is_number
+from .tensor.operands import DeviceLike, as_tensor, chosen_device, foreign_array
 
 __all__ = ["Generator", "default_rng"]
 
@@ -406,7 +406,7 @@ def _finite(slope: Any) -> Any:
 
 def _plain(x: Any) -> Any:
     """Return a parameter as a number or array for NumPy."""
-    if is_number(x):
+    if isinstance(x, (int, float)):
         return x
     foreign = None if isinstance(x, Tensor) else foreign_array(x)
     return as_tensor(x if foreign is None else foreign, "random", "a parameter").host()

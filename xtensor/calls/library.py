@@ -10,6 +10,7 @@ import numpy as np
 
 from ..autograd.rules import Rule, xt
 from ..autograd.tape import active, is_recording, remember, steps_of
+from ..base.dtypes import is_held
 from ..base.errors import REFUSED, prefixed
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
@@ -202,6 +203,36 @@ def _owned(result: Any, natives: list[Native], device: Device) -> Tensor:
         native = native.copy()
     found = wrap(native, device)
     return valued(found) if isinstance(result, np.generic) else found
+
+
+class LongWayError(RuntimeError):
+    """Raised if a call is not of the kind that is made at once."""
+
+
+def finished(result: Any, held: list[Any]) -> Any:
+    """Return a result of NumPy's function with tensors in place of its arrays and scalars. held: the arguments, among
+    them all arrays. Raises LongWayError for what no tensor holds, and for arrays that lie in an argument's memory.
+    """
+    return tensors_of(result, [one for one in held if type(one) is np.ndarray])
+
+
+def tensors_of(result: Any, natives: list[Native]) -> Any:
+    """Return a result with tensors in place of its arrays and NumPy scalars; natives: the arrays it was computed from.
+    Raises LongWayError.
+    """
+    kind = type(result)
+    if kind is np.ndarray:
+        if not is_held(result.dtype) or is_shown(result, natives):
+            raise LongWayError
+        return wrap(result, CPU_DEVICE)
+    if isinstance(result, np.generic):
+        if not is_held(result.dtype):
+            raise LongWayError
+        return wrap(result, CPU_DEVICE)
+    if kind is list or isinstance(result, tuple):
+        parts = [tensors_of(one, natives) for one in result]
+        return kind(*parts) if hasattr(result, "_fields") else kind(parts)
+    return result
 
 
 def is_shown(native: Native, others: Iterable[Native]) -> bool:

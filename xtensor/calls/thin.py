@@ -26,11 +26,12 @@ from ..base.locks import fork_waiting_lock
 from ..base.options import converting, in_force, settings, thin_closed
 from ..base.profiling import observers
 from ..devices.cpu import DOUBLES, NUMBERS, SINGLES, quiet
-from ..plan.costs import ELIDED, THIN_CALLS, cheap_below, costly_below
+from ..plan.costs import COMPOSED_BELOW, ELIDED, THIN_CALLS, cheap_below, costly_below
 from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
 from ..tensor.methods import Methods
+from .library import finished
 from .record import can_generate
 
 
@@ -68,6 +69,27 @@ class Dispatched:
         def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
             """Answer a call in Python, as each class does in its own way."""
 
+
+class Called:
+    """One of NumPy's functions over tensors, which is called in Python until machine code calls the library's function
+    for small arrays.
+    """
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._answer(*args, **kwargs)
+
+    if TYPE_CHECKING:
+
+        def _answer(self, /, *args: Any, **kwargs: Any) -> Any:
+            """Answer a call in Python, as each class does in its own way."""
+
+
+# For what is called at once: NumPy's function, the most arguments by position, whether it is a universal function,
+# which takes no names here, and the most elements of what it makes of lengths; 0 for other functions.
+called: dict[Called, tuple[Any, int, bool, int]] = {}
+
+# Parameters by which NumPy's functions write an argument.
+WRITTEN_NAMES = frozenset(("out", "overwrite_input", "copy"))
 
 _doors: list[Door] = []
 # References to operands that methods hold in addition to their doors: one while calls are counted.
@@ -211,7 +233,10 @@ def _word(one: Any) -> int:
 
 def _objects() -> dict[str, Any]:
     """Return the objects that the methods' machine code needs, by name."""
-    types = {one.__name__: one for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, type(None), type(...))}
+    types = {
+        one.__name__: one
+        for one in (Tensor, np.ndarray, float, int, bool, slice, tuple, list, str, complex, type, type(None), type(...))
+    }
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1, "two": 2}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
     state |= {"refused": REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
@@ -221,6 +246,7 @@ def _objects() -> dict[str, Any]:
         "owner": "owner",
         "axis": "axis",
         "scalar_types": frozenset(NUMBERS),
+        "written_names": WRITTEN_NAMES,
     }
     numbers = {"double": np.dtype(np.float64), "single": np.dtype(np.float32), "doubles": DOUBLES, "singles": SINGLES}
     names = {"plus_zero": "0.0", "minus_zero": "-0.0", "casting": ("casting",), "same_kind": "same_kind"}
@@ -269,8 +295,9 @@ def _in_dtypes() -> tuple[int, int]:
     ]
     both = set[int].intersection(*map(set, kinds))
     byte = 24  # behind the object header, and the type of elements
-    for dtype in map(np.dtype, "fdFDlB?"):
-        if ctypes.c_char.from_address(id(dtype) + byte).value != dtype.kind.encode():
+    for dtype in map(np.dtype, ("f", "d", "F", "D", "l", "B", "?", ">f8", ">i4")):
+        letters = (ctypes.c_char * 3).from_address(id(dtype) + byte).raw  # the kind, a code and the byte order
+        if letters != f"{dtype.kind}{dtype.char}{dtype.byteorder}".encode():
             raise LookupError("dtypes are laid out in another way")
     if len(both) != 1:
         raise LookupError("dtypes are laid out in another way")
@@ -306,6 +333,7 @@ reflected: dict[Any, str] = {}
 
 add_door(Door(Methods, "__array_ufunc__", vars(Methods)["__array_ufunc__"], "universal", None, reflected))
 add_door(Door(Dispatched, "__call__", Dispatched.__call__, "dispatch"))
+add_door(Door(Called, "__call__", Called.__call__, "called", finished, called, [COMPOSED_BELOW]))
 add_door(Door(Methods, "astype", Methods.astype, "cast", np.ndarray.astype, _DTYPES))
 for _home, _name, _kind, _function in (
     (Methods, "copy", "fresh", np.ndarray.copy),

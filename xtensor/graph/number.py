@@ -210,8 +210,7 @@ def _of_two(step: Step) -> tuple[Callable[[Any, Any], Any], int, int, int | None
 
 def _foreign(other: Any) -> bool:
     """Return whether an operand's own operators must be tried: those of arrays of other libraries than NumPy."""
-    kind = type(other)  # which a tensor's __class__ may not tell
-    return hasattr(kind, "__array_namespace__") and not issubclass(kind, (np.ndarray, np.generic))
+    return hasattr(type(other), "__array_namespace__") and not isinstance(other, (np.ndarray, np.generic))
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:

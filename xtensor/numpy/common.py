@@ -14,7 +14,7 @@ from ..base.layout import as_axis
 from ..graph.number import Number
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
-from ..tensor.operands import chosen_device, is_number, refuse_stranger
+from ..tensor.operands import chosen_device, refuse_stranger
 
 # The names in xtensor of functions that have other names in NumPy.
 SPELLED = {
@@ -102,14 +102,14 @@ def as_arrays(function: str, *values: Any) -> tuple[Tensor, ...]:
 
 def beside(function: str, *values: Any) -> tuple[Tensor, ...]:
     """Return values as tensors, with Python numbers in the dtype that they have in combination with the others."""
-    arrays = [x for x in values if not is_number(x)]
+    arrays = [x for x in values if not isinstance(x, (bool, int, float, complex))]
     if not arrays or len(arrays) == len(values):
         return tuple([as_array(x, function) for x in values])
     kinds = [as_array(x, function) for x in arrays]
     return tuple(
         [
             xt.asarray(x, dtype=xt.result_type(*kinds, x), device=kinds[0].device)
-            if is_number(x)
+            if isinstance(x, (bool, int, float, complex))
             else as_array(x, function)
             for x in values
         ]
@@ -196,7 +196,7 @@ def as_condition(where: Any) -> Tensor:
 
 def as_mask(where: Any, function: str) -> Tensor:
     """Return the argument `where` of a function as a boolean tensor; raises TypeError for an array of numbers."""
-    if is_number(where) or isinstance(where, (list, tuple)):
+    if isinstance(where, (int, float, list, tuple)):
         return xt.asarray(where, dtype=xt.bool)
     found = as_array(where, function)
     if found.dtype.kind != "b":

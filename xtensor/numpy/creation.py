@@ -16,7 +16,7 @@ from ..base.errors import expected
 from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
 from ..tensor.face import Tensor, is_value
-from ..tensor.operands import is_number, refuse_stranger
+from ..tensor.operands import refuse_stranger
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
 from .door import through
 from .thin import LONG_WAY, made_at_once
@@ -67,7 +67,7 @@ def _or_float(dtype: Any) -> Any:
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
 ) -> Tensor:
-    if is_number(fill_value):
+    if isinstance(fill_value, (bool, int, float, complex)):
         return _made("full", partial(xt.full, fill_value=fill_value), shape, order, dtype, device)
     value = as_array(fill_value, "full")
     result = empty(shape, value.dtype if dtype is None else dtype, order, device=device)
@@ -179,8 +179,11 @@ def asarray(
     copy: bool | None = None,
     like: Any = None,
 ) -> Tensor:
-    if type(a) is Tensor and not copy and dtype is order is device is None and not is_value(a):
-        return a
+    if order is device is None and not copy:
+        if type(a) is Tensor and dtype is None and not is_value(a):
+            return a
+        if type(a) is list and copy is None:
+            return cast(Tensor, xt.numpy.array(a, dtype))
     refuse_stranger(a, "asarray")
     return _as_order("asarray", _apart(xt.asarray(a, dtype=dtype, device=device, copy=copy), a), order)
 
@@ -238,7 +241,7 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    if is_number(start) and is_number(stop) and not retstep:
+    if isinstance(start, (int, float)) and isinstance(stop, (int, float)) and not retstep:
         as_axis(axis, 1, "linspace")
         return xt.linspace(start, stop, num, endpoint=endpoint, dtype=dtype, device=device)
     num = as_index(num, "linspace", "num")
@@ -263,7 +266,7 @@ def linspace(
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Tensor:
-    if not is_number(base) and as_array(base, "logspace").ndim:  # its axes lie beside those of the ends
+    if not isinstance(base, (int, float)) and as_array(base, "logspace").ndim:  # its axes lie beside those of the ends
         ends = as_arrays("logspace", start, stop, base)
         ndim = max([one.ndim for one in ends])
         start, stop, base = (array(one, copy=None, ndmin=ndim) for one in ends)

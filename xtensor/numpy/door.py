@@ -29,7 +29,7 @@ from ..storage.storage import Native, refuse_capture, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, valued, wrap
 from ..tensor.operands import chosen_device, common_device, refuse_stranger
 from .common import constant, has_gradient
-from .thin import at_once
+from .thin import AtOnce
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
 WRITES = {
@@ -272,7 +272,7 @@ def door(name: str) -> Callable[..., Any]:
     call.library = theirs  # type: ignore[attr-defined]
     if name.startswith("random."):
         return drawn_at_once(name, theirs, call)
-    return call if name in WRITES or name == "load" else at_once(call, theirs)
+    return call if name in WRITES or name == "load" else AtOnce(call, theirs)
 
 
 # The types of single random numbers from NumPy, and of arguments that are no tensors.

@@ -18,7 +18,8 @@ from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, STABLE_BELOW, TWICE_BELO
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import WRITES, door, summary
-from .thin import at_once, stably
+from .scalars import ABSTRACT
+from .thin import AtOnce, Creating, stably
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
 
@@ -84,7 +85,9 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
                 value.__doc__ = summary(getattr(library, name, None))
             theirs = _STABLE.get(name) or getattr(library, name, None)
             most = _MOST.get(name, LIBRARY_BELOW)
-            found[name] = at_once(value, theirs, most) if is_thin(name, value, theirs) else value
+            found[name] = AtOnce(value, theirs, most) if is_thin(name, value, theirs) else value
+            if library is numpy and name in _CREATING:
+                found[name] = Creating(value, theirs, _CREATING[name])
             if library is numpy and found[name] is not value:
                 found[name].__module__ = str(__package__)  # where a pickle finds it
     return found
@@ -100,6 +103,14 @@ _PRODUCTS = ("dot", "inner", "matrix_power", "multi_dot", "tensordot", "vdot", "
 _BY_ROWS = ("nanpercentile", "nanquantile", "trim_zeros")  # NumPy goes through rows one by one
 _MOST.update(dict.fromkeys((*_COMPUTED, *_PRODUCTS, *_BY_ROWS), COMPOSED_BELOW))
 
+
+# Functions that make arrays, with the most elements that NumPy makes for machine code: of lengths, of one length for
+# two axes, and 0 of lists.
+_CREATING = {
+    "array": 0,
+    **dict.fromkeys(("zeros", "ones", "empty", "full", "linspace"), 4096),
+    **dict.fromkeys(("eye", "identity", "tri"), 64),
+}
 
 # Functions that return views, numbers, or an argument itself, that make arrays without others, that write, and that
 # tensors have as methods in machine code.
@@ -126,7 +137,7 @@ def is_thin(name: str, ours: Any, theirs: Any) -> bool:
 
 def written() -> dict[str, Any]:
     """Return the objects that are defined here, by NumPy's names."""
-    found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc}
+    found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc, **ABSTRACT}
     for module in _WRITTEN:
         found |= functions(module, numpy)
     found |= {name: getattr(creation, name) for name in ("r_", "c_", "s_", "index_exp", "mgrid", "ogrid")}
@@ -178,7 +189,7 @@ def group(path: str) -> str:
     standard = hasattr(getattr(xt, inner) if inner else xt, SPELLED.get(name, name))
     if isinstance(theirs, numpy.ufunc):
         return COMPOSED if name in FORMULAS else NATIVE if standard else LIBRARY
-    if name not in _written_in(inner):
+    if name not in _written_in(inner) or name in ABSTRACT:
         return kind(path, theirs)
     return NATIVE if standard or inner == "random" else COMPOSED
 

@@ -23,7 +23,7 @@ from ..tensor.operands import SCALARS
 from ..tensor.operators import MIRRORED, SPELLED
 from .common import answers_itself, as_natives
 from .door import found_in, through
-from .thin import at_once, of_floats
+from .thin import AtOnce, of_floats
 from .views import sliding_window_view
 
 # The types of operands beside tensors that do not answer calls themselves.
@@ -55,7 +55,7 @@ def _universal(ufunc: Any, method: str, inputs: tuple[Any, ...], given: dict[str
         return getattr(ufunc, method)(*map(as_natives, inputs), **{key: as_natives(x) for key, x in given.items()})
     if getattr(numpy, name, None) is not ufunc:  # another library's
         if method == "__call__" and not given and _is_special(ufunc):
-            _ours[ufunc] = at_once(getattr(xt.special, name), of_floats(ufunc))
+            _ours[ufunc] = AtOnce(getattr(xt.special, name), of_floats(ufunc))
             return _ours[ufunc](*inputs)
         return through(name, getattr(ufunc, method), inputs, given)
     if ufunc is numpy.isnat:

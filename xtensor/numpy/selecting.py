@@ -15,7 +15,6 @@ from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from ..tensor.operands import is_number
 from .common import array_of_any, as_array, as_condition, as_mask, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
@@ -109,7 +108,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Tensor
     result = options[0]
     for place, one in enumerate(options[1:], 1):
         result = xt.where(which == place, one, result)
-    numbers = list(map(is_number, choices))
+    numbers = [isinstance(one, (int, float, complex)) for one in choices]
     beside = (
         options
         if all(numbers)
@@ -127,7 +126,9 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Tensor:
     conditions = [as_array(one) for one in condlist]
     if any(one.dtype.kind != "b" for one in conditions):
         raise TypeError("invalid entry in condlist: should be boolean ndarray")
-    dtype = xt.result_type(*[one if is_number(one) else as_array(one) for one in (*choicelist, default)])
+    dtype = xt.result_type(
+        *[one if isinstance(one, (int, float, complex)) else as_array(one) for one in (*choicelist, default)]
+    )
     result = xt.astype(as_array(default), dtype)
     for condition, choice in reversed(list(zip(conditions, choicelist, strict=True))):
         result = xt.where(condition, xt.astype(as_array(choice), dtype), result)
@@ -250,7 +251,7 @@ def _again(values: Any, places: numpy.ndarray[Any, Any], like: Tensor) -> Tensor
 
 
 def fill_diagonal(a: Tensor, val: Any, wrap: bool = False) -> None:
-    simple = is_number(val) or (isinstance(val, Tensor) and not val.ndim)
+    simple = isinstance(val, (bool, int, float, complex)) or (isinstance(val, Tensor) and not val.ndim)
     if wrap or not simple or not isinstance(a, Tensor) or a.ndim != 2:
         through("fill_diagonal", None, (a, val), {"wrap": wrap})
     else:

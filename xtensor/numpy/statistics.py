@@ -15,7 +15,7 @@ from ..base.layout import as_axes, as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, created, valued
-from ..tensor.operands import common_device, is_number
+from ..tensor.operands import common_device
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .folding import average, mean
@@ -176,7 +176,7 @@ def _parts(x: Tensor, q: Any, whole: int = 1) -> _Parts:
     if found.ndim > 2:
         raise ValueError(expected("quantile", "q", "have at most 2 axes", f"shape {found.shape}"))
     dtype = found.dtype if found.dtype.kind == "f" else numpy.dtype(float)
-    is_weak = is_number(q) and not isinstance(q, (bool, numpy.generic))
+    is_weak = isinstance(q, (int, float)) and not isinstance(q, (bool, numpy.generic))
     dtype = x.dtype if is_weak and x.dtype.kind == "f" else dtype
     is_whole, found = found.dtype.kind in "biu" and whole == 1, found.astype(float)
     if not bool(((found >= 0) & (found <= whole)).all()):
@@ -412,7 +412,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     x = numbers(_no_booleans("gradient", as_array(f, "gradient")), "gradient")
     axes = as_axes(axis, x.ndim, "gradient")
     steps = list(varargs or (1.0,))
-    if len(steps) == 1 and (is_number(steps[0]) or not as_array(steps[0], "gradient").ndim):
+    if len(steps) == 1 and (isinstance(steps[0], (int, float)) or not as_array(steps[0], "gradient").ndim):
         steps *= len(axes)
     if len(steps) != len(axes):
         raise TypeError("invalid number of arguments")
@@ -426,7 +426,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 def _widths(step: Any, length: int) -> Any:
     """Return the distances between places, as one number if they are equal."""
-    if is_number(step):
+    if isinstance(step, (int, float)):
         return step
     places = numbers(step, "gradient")
     if not places.ndim:

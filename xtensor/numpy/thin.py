@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import update_wrapper, wraps
+from types import MethodType
 from typing import Any
 
 import numpy
 
 from ..base.dtypes import is_held
-from ..base.options import thin_closed
-from ..calls.library import is_shown
+from ..base.options import settings, thin_closed
+from ..calls.library import LongWayError, tensors_of
+from ..calls.thin import WRITTEN_NAMES, Called, called
 from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
 from ..run.executor import count_thin_write
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Tensor, is_value, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, is_value
 from ..tensor.operands import chosen_device
 from .common import answers_itself, own_answer
 
 # The types of arguments besides tensors, and lists and tuples of all these.
 _PLAIN = frozenset((bool, int, float, complex, str, slice, type(None), type(Ellipsis)))
-
-# Parameters by which a function writes an argument.
-_WRITING = frozenset(("out", "overwrite_input", "copy"))
 
 _DOUBLE = numpy.dtype(numpy.float64)
 _FLOATS = frozenset((numpy.dtype(numpy.float32), _DOUBLE))
@@ -36,43 +35,78 @@ _FLOATS = frozenset((numpy.dtype(numpy.float32), _DOUBLE))
 _MANY = 1 << 30
 
 
-class _LongWayError(Exception):
-    """Raised if a call is not of the kind that is made at once."""
-
-
 # The errors that send a call the long way: NumPy's errors, too, as the long way says better what is wrong.
-LONG_WAY = (_LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+LONG_WAY = (LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def at_once(function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> Callable[..., Any]:
-    """Return a function that calls NumPy's for small arrays, and the given function for all others; the latter also
-    raises the errors for calls that NumPy refuses.
+class AtOnce(Called):
+    """A function that calls NumPy's for small arrays, and the given function for all others; the latter also raises the
+    errors for calls that NumPy refuses.
 
     native: NumPy's function. Results that lie in the memory of an argument take the long way, too, as they must share
     its owner.
     """
 
-    limits: list[int] = []  # filled at the first call, as finding the limit takes longer than a call
+    def __init__(self, function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> None:
+        update_wrapper(self, function)
+        self._function, self._native, self._most = function, native, most
+        self._limit = -1  # told at the first call, as finding it takes longer than a call
 
-    @wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
-        if (
-            thin_closed[0]
-            or len(args) > (limits or _limited(limits, native, function))[0]
-            or not _WRITING.isdisjoint(given)
-        ):
-            return by_the_long_way(args, given)
+    __qualname__: str  # the given function's
+    _elements = 0
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """Act as a method where a class has this as an attribute, as functions do."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        return str(self.__qualname__)
+
+    def __repr__(self) -> str:
+        return f"<function {self.__qualname__}>"
+
+    def _answer(self, *args: Any, **given: Any) -> Any:
+        limit = self._limit if self._limit >= 0 else self._told()
+        if thin_closed[0] or len(args) > limit or not WRITTEN_NAMES.isdisjoint(given):
+            return self._by_the_long_way(args, given)
         try:
-            return made_at_once(native, args, given, most)
+            return made_at_once(self._native, args, given, self._most)
         except LONG_WAY:
-            return by_the_long_way(args, given)
+            return self._by_the_long_way(args, given)
 
-    def by_the_long_way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    def _told(self) -> int:
+        """Note how many positional arguments are taken, and tell machine code of this function."""
+        self._limit = _limit_of(self._native, self._function)
+        tell(self, self._native, self._limit, elements=self._elements)
+        return self._limit
+
+    def _by_the_long_way(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         if args and type(args[0]) is not Tensor and answers_itself(args[0]):
-            return own_answer(native, *args, **given)
-        return function(*args, **given)
+            return own_answer(self._native, *args, **given)
+        return self._function(*args, **given)
 
-    return call
+
+class Creating(AtOnce):
+    """A function that makes an array of numbers or lists: machine code lets NumPy make up to so many elements; in
+    Python the given function does.
+    """
+
+    def __init__(self, function: Callable[..., Any], native: Any, most: int) -> None:
+        super().__init__(function, native)
+        self._elements = most
+
+    def _answer(self, *args: Any, **given: Any) -> Any:
+        if self._limit < 0:
+            self._told()
+        return self._function(*args, **given)
+
+
+def tell(one: Called, native: Any, most: int, *, is_universal: bool = False, elements: int = 0) -> None:
+    """Let machine code call NumPy's function for one of ours, with up to so many arguments by position, and to make an
+    array of up to so many elements, 0 for other functions.
+    """
+    if settings().device == "cpu":  # under the options of a block it asks
+        called[one] = native, most, is_universal, elements
 
 
 def stably(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,10 +116,10 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
         a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> Any:
         if kind is not None or order is not None or stable is not None:
-            raise _LongWayError
+            raise LongWayError
         a = numpy.asanyarray(a)
         if not is_held(a.dtype):  # argsort's positions would not tell that these were objects, as None is
-            raise _LongWayError
+            raise LongWayError
         return function(a, axis, "stable")
 
     return native
@@ -100,7 +134,7 @@ def of_floats(ufunc: Any) -> Callable[..., Any]:
     def native(*operands: Any) -> Any:
         kinds = {x.dtype if isinstance(x, numpy.ndarray) else _DOUBLE for x in operands}
         if len(kinds) > 1 or not kinds <= _FLOATS:
-            raise _LongWayError
+            raise LongWayError
         return ufunc(*operands)
 
     return native
@@ -115,8 +149,8 @@ def made_at_once(native: Any, args: Iterable[Any], given: dict[str, Any], most: 
     plain = _PLAIN.issuperset(map(type, given.values()))
     options = given if plain else dict(zip(given, _taken(given.values(), natives, most), strict=True))
     if not natives and chosen_device(None, "device") is not CPU_DEVICE:
-        raise _LongWayError
-    return _tensors(quickly(native, *taken, **options), natives)
+        raise LongWayError
+    return tensors_of(quickly(native, *taken, **options), natives)
 
 
 def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int) -> bool:
@@ -167,8 +201,8 @@ def _is_free(x: Tensor, most: int) -> bool:
     return a.flags.writeable and not is_value(x)
 
 
-def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[int]:
-    """Note how many positional arguments a NumPy function takes before the first by which it writes an argument."""
+def _limit_of(native: Any, ours: Callable[..., Any]) -> int:
+    """Return how many positional arguments a NumPy function takes before the first by which it writes an argument."""
     try:
         parameters = inspect.signature(native).parameters.values()
     except ValueError:  # a built-in function may have no signature; our function has the same parameters
@@ -176,8 +210,7 @@ def _limited(limits: list[int], native: Any, ours: Callable[..., Any]) -> list[i
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     most = _MANY if several else len(names)
-    limits.append(min([names.index(name) for name in _WRITING.intersection(names)], default=most))
-    return limits
+    return min([names.index(name) for name in WRITTEN_NAMES.intersection(names)], default=most)
 
 
 def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BELOW) -> list[Any]:
@@ -188,32 +221,15 @@ def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BEL
         if kind is Tensor:
             x = x._data
             if type(x) is not numpy.ndarray or x.nbytes > most:
-                raise _LongWayError
+                raise LongWayError
             natives.append(x)
         elif kind is numpy.ndarray:
             if x.nbytes > most or not is_held(x.dtype) or chosen_device(None, "device") is not CPU_DEVICE:
-                raise _LongWayError
+                raise LongWayError
             natives.append(x)
         elif kind is list or kind is tuple:
             x = kind(_taken(x, natives, most))
         elif kind not in _PLAIN and not isinstance(x, (numpy.dtype, type)):
-            raise _LongWayError
+            raise LongWayError
         found.append(x)
     return found
-
-
-def _tensors(result: Any, natives: list[Native]) -> Any:
-    """Return a result with tensors in place of its arrays and NumPy scalars."""
-    kind = type(result)
-    if kind is numpy.ndarray:
-        if not is_held(result.dtype) or is_shown(result, natives):
-            raise _LongWayError
-        return wrap(result, CPU_DEVICE)
-    if isinstance(result, numpy.generic):
-        if not is_held(result.dtype):
-            raise _LongWayError
-        return wrap(result, CPU_DEVICE)
-    if kind is list or isinstance(result, tuple):
-        parts = [_tensors(one, natives) for one in result]
-        return kind(*parts) if hasattr(result, "_fields") else kind(parts)
-    return result

@@ -16,6 +16,7 @@ from ..base.errors import expected
 from ..base.layout import Shape
 from ..base.options import thin_closed
 from ..calls.library import on
+from ..calls.thin import Called
 from ..devices.cpu import CPU, NUMBERS
 from ..graph.number import is_traced
 from ..plan.costs import CHEAP, CHEAP_BELOW, FAST_LAUNCH_PAYS, limit_of
@@ -27,7 +28,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import numpy_of, refuse_stranger
 from .common import SPELLED, answers_itself, as_array, as_mask, beside, give, lone_axis, own_answer
 from .door import door, summary, through
-from .thin import LONG_WAY, changed_at_once, made_at_once, written_at_once
+from .thin import LONG_WAY, changed_at_once, made_at_once, tell, written_at_once
 
 # The functions of the namespace that do the same as `reduce`, or `accumulate`, of universal functions.
 FOLDS = {
@@ -50,7 +51,7 @@ _PLAIN = frozenset((Tensor, numpy.ndarray, bool, int, float, complex, *NUMBERS))
 _INTO = FAST_LAUNCH_PAYS // CHEAP_BELOW
 
 
-class Ufunc:
+class Ufunc(Called):
     """A universal function of NumPy over tensors.
 
     native: NumPy's function, which determines the number of operands and the dtypes.
@@ -67,6 +68,7 @@ class Ufunc:
         self.below, self.times = limit_of(function.__name__), _INTO if cheap else 1
         self.is_native = native.nout == 1 and CPU.kernel(function.__name__) is native
         self._is_composed = name in FORMULAS and name not in _AS_THE_STANDARD
+        self._is_told = not (self.is_native or (self._is_composed and native.nout == 1 and not native.signature))
         self.nin, self.nout, self.nargs = native.nin, native.nout, native.nargs
         self.identity, self.signature, self.types, self.ntypes = (
             native.identity,
@@ -81,8 +83,10 @@ class Ufunc:
     def __reduce__(self) -> str:
         return self.__name__
 
-    def __call__(self, *operands: Any, **options: Any) -> Any:
+    def _answer(self, *operands: Any, **options: Any) -> Any:
         """Compute the function for operands that broadcast; out, where, dtype and casting are NumPy's."""
+        if not self._is_told:
+            self._tell()
         if not options and len(operands) == self.nin:
             if not _PLAIN.issuperset(map(type, operands)):
                 if any(answers_itself(x) for x in operands):
@@ -104,6 +108,11 @@ class Ufunc:
         ):
             return out
         return self._with_options(operands, **options)
+
+    def _tell(self) -> None:
+        """Tell machine code of this function."""
+        self._is_told = True
+        tell(self, self.native, self.nin, is_universal=True)
 
     def _taken(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return operands with nested sequences, which may hold tensors, and with objects that have `__array__` as

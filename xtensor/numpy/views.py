@@ -17,7 +17,6 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, is_value, valued
-from ..tensor.operands import is_number
 from .common import as_array, has_gradient
 from .creation import empty
 from .door import through
@@ -123,7 +122,7 @@ class Flat:
     def __setitem__(self, key: Any, value: Any) -> None:
         x = self.base
         flat = x.ravel()
-        if not is_number(value) and not isinstance(key, (int, numpy.integer)):
+        if not isinstance(value, (bool, int, float, complex)) and not isinstance(key, (int, numpy.integer)):
             value = as_array(value, "flat", x.device).ravel()
             count = flat[key].size if value.size != 1 else 1
             if not value.size or not count:

@@ -466,7 +466,7 @@ def setitem(x: Tensor, key: Any, value: Any, function: str = "setitem") -> None:
             value = of_sequence(value, function, "value", x.dtype if x.dtype.kind in "iu" else None, x.device)
     elif is_traced(value) and x.dtype.kind in "fc":
         value = xt.multiply(as_tensor(1.0, function, like=x), value)
-    elif type(value) is not Tensor and isinstance(value, np.integer):  # refused if it does not fit, as by NumPy
+    elif isinstance(value, np.integer):  # refused if it does not fit, as by NumPy
         value = int(value)
     operand = as_operand(numpy_of(value), function, "value", x.device)
     common_device(function, (x, operand))

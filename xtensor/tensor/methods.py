@@ -11,6 +11,7 @@ from numpy.exceptions import AxisError
 
 from ..base.errors import expected
 from ..storage.storage import handed_out, watchers
+from .scalars import class_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
 
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
 xt: Any = sys.modules[__name__.partition(".")[0]]
-
-
-# The room of NumPy's names. Once a program has it, an element is an instance of the classes of NumPy's scalars.
-_ROOM = f"{xt.__name__}.numpy"
-
-
-def _class_of(x: Any) -> type:
-    """Return what isinstance() takes a tensor for: `float64`, which is a float, for an element in NumPy's room."""
-    kind: type = x.dtype.type if getattr(x, "_is_value", False) and _ROOM in sys.modules else type(x)
-    return kind
 
 
 def _deviation(name: str) -> Any:
@@ -68,7 +59,7 @@ class Methods:
         def size(self) -> int: ...
         def host(self) -> Any: ...
 
-    __class__: Any = property(_class_of)
+    __class__: Any = property(class_of)
 
     def item(self, *index: int) -> Scalar:
         """Return one element (the only one, or the one at `index`) as a Python scalar."""
@@ -90,22 +81,6 @@ class Methods:
         """Return the only element as a quotient of integers, as NumPy's scalars do; TypeError for complex numbers."""
         x: Any = self.item()
         return (x if isinstance(x, int) else float(x)).as_integer_ratio()
-
-    @property
-    def numerator(self) -> int:
-        """The only element, if it is an integer, as of NumPy's scalars; AttributeError for anything else."""
-        return self._rational("numerator")
-
-    @property
-    def denominator(self) -> int:
-        """1, if the only element is an integer, as of NumPy's scalars; AttributeError for anything else."""
-        return self._rational("denominator")
-
-    def _rational(self, name: str) -> int:
-        own: Any = self
-        if own.size != 1 or own.dtype.kind not in "iu":
-            raise AttributeError(expected(name, "x", "be one integer", f"{own.dtype} of shape {own.shape}"), name=name)
-        return int(getattr(index(own.item()), name))
 
     def bit_count(self) -> int:
         """Return how many bits are 1 in the absolute value of the only element, as NumPy's scalars do; TypeError for a

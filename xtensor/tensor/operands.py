@@ -27,13 +27,6 @@ SCALARS = get_args(Scalar)
 _TENSOR = frozenset((Tensor,))
 
 
-def is_number(x: Any) -> bool:
-    """Return whether a value is a number of Python's, or one of NumPy's that is its subclass, and no tensor, which
-    isinstance() may take for one.
-    """
-    return type(x) is not Tensor and isinstance(x, SCALARS)
-
-
 def refuse_stranger(x: Any, function: str) -> None:
     """Raise an error for arrays whose class changes their meaning: StrangerError for masked arrays, whose reflected
     operators know the mask, another TypeError for matrices.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .faces import ENDING, MADE, SPARE, Offsets, arguments, each, found, given, of_row, sure
 from .mailbox import load
 
-GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal", "dispatch")
+GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal", "called", "dispatch")
 
 
 def array_methods(at: Offsets) -> str:

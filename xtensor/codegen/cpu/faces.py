@@ -24,7 +24,8 @@ FUNCTIONS = (
     *("PyObject_VectorcallMethod", "PyUnicode_Compare", "PyErr_Occurred", "PyArray_NewFromDescr"),
     *("PyContextVar_Get", "PyObject_Size", "PyObject_RichCompareBool", "PyCell_Get", "PyDict_Size"),
     *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyBytes_AsString"),
-    *("PyDict_Next", "PyObject_GenericGetDict", "PyGC_Disable", "PyGC_Enable"),
+    *("PyDict_Next", "PyObject_GenericGetDict", "PyGC_Disable", "PyGC_Enable", "PyList_New", "PyList_Append"),
+    *("PyList_SetItem",),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open; converting: one whose first element is `zero`
@@ -34,12 +35,13 @@ FUNCTIONS = (
 # that writes into an array, same_kind: its value. owner: the name of a property, axis: of a parameter. may_share:
 # NumPy's function that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
 # numbers. observers: a list. in_force: the context variable of options. square: NumPy's function.
+# written_names: a set of the names of parameters by which NumPy's functions write an argument.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
     *("axis", "False", "may_share", "scalar_types", "converting", "__call__"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
-    *("observers", "in_force", "two", "square"),
+    *("observers", "in_force", "two", "square", "list", "str", "complex", "type", "written_names"),
 )
 
 ROW = ("function", "door", "items", "below")

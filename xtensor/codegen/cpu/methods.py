@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .array_methods import GIVEN_MORE, array_methods
+from .calling import calling
 from .dispatch import dispatch
 from .faces import (
     ENDING,
@@ -42,7 +43,7 @@ def source(kinds: Sequence[str], at: Offsets) -> str:
     """Return the code of methods of these kinds, each the name of a function here: "binary", "reflected" (the same with
     the operands in the other order), both followed by " formula" if the function is not one of NumPy's ufuncs and takes
     Python's numbers as they are, "power" (such a formula, where an exponent 2 makes a square), "update", "unary",
-    "number", "truth", "length", "getitem", "setitem", "dispatch", or one of those in array_methods.py.
+    "number", "truth", "length", "getitem", "setitem", "called", "dispatch", or one of those in array_methods.py.
 
     Its function `kernel` is given the words of a table, and behind them space for the addresses of the methods.
     """
@@ -52,7 +53,16 @@ def source(kinds: Sequence[str], at: Offsets) -> str:
             f"@table = private global [{words} x i64] zeroinitializer\n",
             *(questions(at), results(at), calls()),
             *(_operands(at), _scalars(at), _binary(at), _writing(at), _update(at), _unary()),
-            *(_number(at), _truth(), _length(at), getitem(at), setitem(at), array_methods(at), dispatch(at)),
+            *(
+                _number(at),
+                _truth(),
+                _length(at),
+                getitem(at),
+                setitem(at),
+                array_methods(at),
+                calling(at),
+                dispatch(at),
+            ),
             *[_method(number, kind) + "\n" for number, kind in enumerate(kinds)],
             _entry(words, len(kinds)),
         ]

@@ -85,7 +85,8 @@ class Called:
 
 
 # For what is called at once: NumPy's function, the most arguments by position, whether it is a universal function,
-# which takes no names here, and the most elements of what it makes of lengths; 0 for other functions.
+# which takes no names here, and the most elements of what it makes of lengths (negative where these must be
+# integers); 0 for other functions.
 called: dict[Called, tuple[Any, int, bool, int]] = {}
 
 # Parameters by which NumPy's functions write an argument.

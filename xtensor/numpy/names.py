@@ -105,9 +105,10 @@ _MOST.update(dict.fromkeys((*_COMPUTED, *_PRODUCTS, *_BY_ROWS), COMPOSED_BELOW))
 
 
 # Functions that make arrays, with the most elements that NumPy makes for machine code: of lengths, of one length for
-# two axes, and 0 of lists.
+# two axes, of integers alone (negative), and 0 of lists.
 _CREATING = {
     "array": 0,
+    "arange": -4096,
     **dict.fromkeys(("zeros", "ones", "empty", "full", "linspace"), 4096),
     **dict.fromkeys(("eye", "identity", "tri"), 64),
 }

@@ -20,7 +20,7 @@ _OWNED = 4  # a flag of an array: its memory is its own
 def calling(at: Offsets) -> str:
     """Return the method that calls a function of a row's items, a dictionary: for the object that is called, a tuple of
     NumPy's function, the most arguments by position, whether it is a universal function, which takes no names here, and
-    the most elements of what it makes of lengths, or 0.
+    the most elements of what it makes of lengths (negative where these must be integers), or 0.
     """
     arguments = _plain(), _listed(), _options(), _elementwise(), _bounded()
     return "".join((*arguments, _argument(), _result(at), _known(), _method()))
@@ -195,12 +195,14 @@ no:
 
 
 def _bounded() -> str:
-    """Return @bounded: whether all integers among arguments, and in tuples and lists, multiplied are at most `most`:
-    lengths of a new array.
+    """Return @bounded: whether all integers among arguments, and in tuples and lists, multiplied are at most so many:
+    lengths of a new array. A negative number also says that none is a float, as a step between elements may be.
     """
     return f"""{_times()}
-define private i1 @bounded(ptr %to1, i64 %total, i64 %most) {{
+define private i1 @bounded(ptr %to1, i64 %total, i64 %told) {{
 entry:
+  %whole = icmp slt i64 %told, 0
+  %most = call i64 @llvm.abs.i64(i64 %told, i1 false)
   br label %test
 test:
   %n = phi i64 [0, %entry], [%n.next, %next]
@@ -209,7 +211,7 @@ test:
   br i1 %left, label %look, label %yes
 look:
 {load("one", "%to1", "%n", "ptr")}\
-  %product = call i64 @times(ptr %one, i64 %all, i64 %most)
+  %product = call i64 @times(ptr %one, i64 %all, i64 %most, i1 %whole)
   %n.next = add i64 %n, 1
   %good = icmp ule i64 %product, %most
   br i1 %good, label %next, label %no
@@ -226,9 +228,9 @@ no:
 def _times() -> str:
     """Return @times: a product so far, times all integers in an argument; more than `most` as soon as one is."""
     return f"""
-define private i64 @times(ptr %x, i64 %before, i64 %most) {{
+define private i64 @times(ptr %x, i64 %before, i64 %most, i1 %whole) {{
 entry:
-{given("int", "tuple", "list", "PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem", "PyLong_AsLong")}\
+{given("int", "float", "tuple", "list", "PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem", "PyLong_AsLong")}\
 {sure("number", "@is(ptr %x, ptr %int)", "length", "several")}\
   %n = call i64 %PyLong_AsLong(ptr %x)
   %size = call i64 @llvm.abs.i64(i64 %n, i1 false)
@@ -239,6 +241,9 @@ multiply:
   %product = mul i64 %before, %some
   ret i64 %product
 several:
+{sure("real", "@is(ptr %x, ptr %float)", "step", "parts")}\
+  br i1 %whole, label %no, label %other
+parts:
   %paired = call i1 @is(ptr %x, ptr %tuple)
   %listed = call i1 @is(ptr %x, ptr %list)
   %parted = or i1 %paired, %listed
@@ -255,7 +260,7 @@ test:
   br i1 %left, label %look, label %done
 look:
   %part = call ptr %GetItem(ptr %x, i64 %k)
-  %more = call i64 @times(ptr %part, i64 %all, i64 %most)
+  %more = call i64 @times(ptr %part, i64 %all, i64 %most, i1 %whole)
   %good = icmp ule i64 %more, %most
   br i1 %good, label %next, label %no
 next:

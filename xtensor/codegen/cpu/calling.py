@@ -230,7 +230,8 @@ def _times() -> str:
     return f"""
 define private i64 @times(ptr %x, i64 %before, i64 %most, i1 %whole) {{
 entry:
-{given("int", "float", "tuple", "list", "PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem", "PyLong_AsLong")}\
+{given("int", "float", "tuple", "list", "PyLong_AsLong")}\
+{given("PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem")}\
 {sure("number", "@is(ptr %x, ptr %int)", "length", "several")}\
   %n = call i64 %PyLong_AsLong(ptr %x)
   %size = call i64 @llvm.abs.i64(i64 %n, i1 false)

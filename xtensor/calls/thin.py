@@ -246,6 +246,7 @@ def _objects() -> dict[str, Any]:
         "square": np.square,
         "owner": "owner",
         "axis": "axis",
+        "out": "out",
         "scalar_types": frozenset(NUMBERS),
         "written_names": WRITTEN_NAMES,
     }

@@ -19,10 +19,10 @@ _OWNED = 4  # a flag of an array: its memory is its own
 
 def calling(at: Offsets) -> str:
     """Return the method that calls a function of a row's items, a dictionary: for the object that is called, a tuple of
-    NumPy's function, the most arguments by position, whether it is a universal function, which takes no names here, and
-    the most elements of what it makes of lengths (negative where these must be integers), or 0.
+    NumPy's function, the most arguments by position, whether it is a universal function, which takes no name but
+    "out", and the most elements of what it makes of lengths (negative where these must be integers), or 0.
     """
-    arguments = _plain(), _listed(), _options(), _elementwise(), _bounded()
+    arguments = _plain(), _listed(), _taken(), _options(), _written(at), _elementwise(), _bounded()
     return "".join((*arguments, _argument(), _result(at), _known(), _method()))
 
 
@@ -154,6 +154,44 @@ yes:
   ret i1 true
 no:
   ret i1 false
+}}
+"""
+
+
+def _written(at: Offsets) -> str:
+    """Return @is_out: whether the only name is "out"; @takes_result: whether a tensor is an array that nobody waits to
+    read, so that a result may be written there; @wrote: count that, and return the tensor.
+    """
+    return f"""
+define private i1 @is_out(ptr %names, i64 %count) {{
+{given("PyTuple_GetItem", "out")}\
+  %single = icmp eq i64 %count, 1
+  br i1 %single, label %look, label %no
+look:
+  %name = call ptr %PyTuple_GetItem(ptr %names, i64 0)
+  %same = icmp eq ptr %name, %out
+  ret i1 %same
+no:
+  ret i1 false
+}}
+define private i1 @takes_result(ptr %x) {{
+{given("True")}{found("a", "@array_of(ptr %x)", "array", "no")}{load("mark", "%x", at.is_value, "ptr")}\
+  %marked = icmp eq ptr %mark, %True
+  br i1 %marked, label %no, label %ask
+ask:
+  %free = call i1 @is_free(ptr %x)
+  ret i1 %free
+no:
+  ret i1 false
+}}
+define private ptr @wrote(ptr %x, ptr %r) {{
+{given("Py_IncRef", "Py_DecRef")}\
+  call void %Py_DecRef(ptr %r)
+{sure("noted", "@written(ptr %x)", "give", "fail")}\
+  call void %Py_IncRef(ptr %x)
+  ret ptr %x
+fail:
+  ret ptr null
 }}
 """
 
@@ -360,10 +398,35 @@ finish:
 """
 
 
+def _taken() -> str:
+    """Return @all_taken: lays out the arguments for NumPy, false if one is of another kind."""
+    return f"""
+define private i1 @all_taken(ptr %y, i64 %total, ptr %to1, ptr %held, ptr %row) {{
+entry:
+  br label %test
+test:
+  %n = phi i64 [0, %entry], [%n.next, %have]
+  %more = icmp ult i64 %n, %total
+  br i1 %more, label %take, label %yes
+take:
+{load("argument", "%y", "%n", "ptr")}\
+{found("one", f"@plain_of(ptr %argument, ptr %held, ptr %row, i64 {_DEPTH})", "have", "no")}\
+  %to = getelementptr ptr, ptr %to1, i64 %n
+  store ptr %one, ptr %to
+  %n.next = add i64 %n, 1
+  br label %test
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
+
+
 def _known() -> str:
     """Return @known_call: the entry of what is called, if its function takes arguments that are given so; @arranged:
     prepares the operands of a universal function, false if it does not take them here; @quietly_with: calls a function
-    with arguments in memory, with a free word before them, and with names.
+    with what is laid out, behind a free word.
     """
     return f"""
 define private ptr @quietly_with(ptr %function, ptr %to1, i64 %count, ptr %names) {{
@@ -387,7 +450,12 @@ name:
   %universal = icmp eq ptr %is.universal, %True
   %some = icmp ne i64 %named, 0
   %bad = and i1 %universal, %some
-  br i1 %bad, label %no, label %allow
+  br i1 %bad, label %into, label %allow
+into:
+  %only.out = call i1 @is_out(ptr %names, i64 %named)
+  %exact = icmp eq i64 %count, %most
+  %one.out = and i1 %only.out, %exact
+  br i1 %one.out, label %yes, label %no
 allow:
 {sure("allowed", "@names_allowed(ptr %names, i64 %named)", "yes", "no")}\
   ret ptr %entry
@@ -430,19 +498,13 @@ define private ptr @called(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
   %all = alloca ptr, i64 %size
   %to1 = getelementptr ptr, ptr %all, i64 1
 {found("held", "%PyList_New(i64 0)", "begin", "unknown")}\
-  br label %test
-test:
-  %n = phi i64 [0, %begin], [%n.next, %taken]
-  %more = icmp ult i64 %n, %total
-  br i1 %more, label %take, label %given
-take:
-{load("argument", "%y", "%n", "ptr")}\
-{found("one", f"@plain_of(ptr %argument, ptr %held, ptr %row, i64 {_DEPTH})", "taken", "release")}\
-  %to = getelementptr ptr, ptr %to1, i64 %n
-  store ptr %one, ptr %to
-  %n.next = add i64 %n, 1
-  br label %test
-given:
+{sure("taken", "@all_taken(ptr %y, i64 %total, ptr %to1, ptr %held, ptr %row)", "given", "release")}\
+  %some.named = icmp ne i64 %named, 0
+  %writes = and i1 %universal, %some.named
+  br i1 %writes, label %target, label %limit
+target:
+{load("out", "%y", "%count", "ptr")}{sure("writable", "@takes_result(ptr %out)", "limit", "release")}\
+  %into = phi ptr [null, %given], [%out, %target]
   %bound = call ptr %PyTuple_GetItem(ptr %entry, i64 3)
   %most = call i64 %PyLong_AsLong(ptr %bound)
   %free = icmp eq i64 %most, 0
@@ -454,7 +516,13 @@ arrange:
 {sure("arranged", "@arranged(ptr %to1, i64 %total, ptr %held, ptr %row)", "enter", "release")}\
   %r = call ptr @quietly_with(ptr %native, ptr %to1, i64 %count, ptr %names)
   %failed = icmp eq ptr %r, null
-  br i1 %failed, label %refuse, label %finish
+  br i1 %failed, label %refuse, label %store
+store:
+  br i1 %writes, label %count.it, label %finish
+count.it:
+  %w = call ptr @wrote(ptr %into, ptr %r)
+  call void %Py_DecRef(ptr %held)
+  ret ptr %w
 finish:
   %t = call ptr @finished(ptr %r, ptr %held, ptr %row)
   %unfinished = icmp eq ptr %t, null

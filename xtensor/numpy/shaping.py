@@ -74,6 +74,8 @@ def _turned(x: Tensor) -> Tensor:
 
 
 def ravel(a: Any, order: str = "C") -> Tensor:
+    if type(a) is Tensor and order == "C":
+        return a.ravel()
     x, order = as_array(a, "ravel"), memory_order(order, "ravel", "AK")
     if order == "K":  # as the elements lie in memory
         strides = x.strides

@@ -99,7 +99,8 @@ def test_a_test_of_the_class_computes_nothing() -> None:
 def test_elements_can_be_copied_and_sent() -> None:
     x = np.arange(3.0)[2]
     for one in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
-        assert type(one) is xt.Tensor and one == 2.0
+        assert type(one) is xt.Tensor and one == 2.0 and np.isscalar(one) and isinstance(one, float)
+    assert not np.isscalar(pickle.loads(pickle.dumps(np.asarray(2.0))))  # of an array without axes
 
 
 # Where a function asks whether an argument is a number, an element is not: it has a dtype, and may have a gradient.

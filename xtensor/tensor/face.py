@@ -499,7 +499,7 @@ class Tensor(Operators, Methods):
             self._refuse_to_leave("pickle", RuntimeError)
         native = self.device.backend.host(self.exported() if protocol >= 5 else self.native())
         packed = native if native.flags.forc else np.ascontiguousarray(native).reshape(self.shape)
-        return _unpickle, (packed, self.device, leaf)
+        return _unpickle, (packed, self.device, leaf, is_value(self))
 
     def __copy__(self) -> Tensor:
         return self.copy("K")
@@ -682,11 +682,11 @@ def evaluate(*tensors: Tensor) -> None:
         x.evaluate()
 
 
-def _unpickle(native: Native, device: Device, leaf: bool = False) -> Tensor:
-    """Return a pickled tensor; memory that came out of band may have other owners."""
+def _unpickle(native: Native, device: Device, leaf: bool = False, marked: bool = False) -> Tensor:
+    """Return a pickled tensor, a value if `marked`; memory that came out of band may have other owners."""
     x = from_native(native, device, shared=not native.flags.owndata)
     x.requires_grad = leaf
-    return x
+    return valued(x) if marked else x
 
 
 def dense_copy(blob: TBlob) -> Native:

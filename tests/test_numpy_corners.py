@@ -286,6 +286,14 @@ def test_ndarray_has_no_subclasses() -> None:
         type("Own", (ours.ndarray,), {})
 
 
+def test_numpys_arrays_are_instances() -> None:
+    """SciPy's results are such, in programs that ask whether they got an array."""
+    for x in (numpy.zeros(3), numpy.ma.zeros(3), ours.zeros(3)):
+        assert isinstance(x, ours.ndarray) and issubclass(type(x), ours.ndarray)
+    for one in (numpy.float64(3), numpy.zeros(3).data, [0.0], ours.zeros(3)[0]):
+        assert not isinstance(one, ours.ndarray)
+
+
 def test_an_array_is_a_copy_of_what_holds_memory() -> None:
     raw = bytearray(b"abc")
     ours.array(memoryview(raw))[0] = 1

@@ -23,13 +23,15 @@ from .door import through
 
 
 class _Arrays(type):
-    """The type of `ndarray`: tensors are its instances, and calling it makes an empty one."""
+    """The type of `ndarray`: tensors and NumPy's own arrays, such as SciPy's results, are its instances, and calling it
+    makes an empty tensor.
+    """
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return type(x) is Tensor and not is_value(x)
+        return not is_value(x) if type(x) is Tensor else isinstance(x, numpy.ndarray)
 
     def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, Tensor) or kind is ndarray
+        return issubclass(kind, (Tensor, numpy.ndarray)) or kind is ndarray
 
     def __eq__(cls, other: object) -> bool:  # so `type(x) == np.ndarray` holds, and tables by type find tensors
         return other is cls or other is Tensor

@@ -294,6 +294,16 @@ def test_numpys_arrays_are_instances() -> None:
         assert not isinstance(one, ours.ndarray)
 
 
+def test_assertions_that_call_a_function_hand_on_tensors() -> None:
+    def refuse(x: Any, y: Any) -> None:
+        raise LookupError(type(x).__name__ + type(y).__name__)
+
+    t, testing = ours.zeros(3), ours.testing
+    testing.assert_raises(LookupError, refuse, t, y=t)
+    testing.assert_raises_regex(LookupError, "TensorTensor", refuse, t, y=t)
+    assert testing.assert_no_warnings(lambda x: x, t) is t
+
+
 def test_an_array_is_a_copy_of_what_holds_memory() -> None:
     raw = bytearray(b"abc")
     ours.array(memoryview(raw))[0] = 1

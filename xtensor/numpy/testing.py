@@ -15,13 +15,15 @@ from ..tensor.face import Tensor, is_value
 from ..tensor.operands import foreign_array
 
 globals().update(__all__=numpy.testing.__all__)  # what `from xtensor.numpy.testing import *` takes
+# These call the function that they are given, with the arguments after it: it may be one that wants tensors.
+CALLING = frozenset(f"assert_{name}" for name in ("raises", "raises_regex", "warns", "no_warnings", "no_gc_cycles"))
 
 
 def __getattr__(name: str) -> Any:
-    """Return NumPy's object of this name, an assertion as one that takes tensors, and remember it."""
+    """Return NumPy's object of this name, an assertion about values as one that takes tensors, and remember it."""
     theirs = getattr(numpy.testing, name)
-    is_assertion = name.startswith("assert_") and not isinstance(theirs, type)
-    found = globals()[name] = _over_tensors(theirs) if is_assertion else theirs
+    is_of_values = name.startswith("assert_") and not isinstance(theirs, type) and name not in CALLING
+    found = globals()[name] = _over_tensors(theirs) if is_of_values else theirs
     return found
 
 

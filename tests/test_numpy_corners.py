@@ -294,6 +294,18 @@ def test_numpys_arrays_are_instances() -> None:
         assert not isinstance(one, ours.ndarray)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_an_array_is_made_of_a_matrix() -> None:
+    """Such as SciPy's sums of sparse matrices; a function that would keep it a matrix refuses it."""
+    m = numpy.matrix([[1.0, 2.0]])
+    for make in (ours.asarray, ours.array, ours.ascontiguousarray):
+        compare(make(m) * ours.ones(2), numpy.asarray([[1.0, 2.0]]))
+    with pytest.raises(TypeError, match="asanyarray: .*matrix"):
+        ours.asanyarray(m)
+    with pytest.raises(TypeError, match="MaskedArray"):
+        ours.asarray(numpy.ma.masked_array([1.0, 2.0], [True, False]))
+
+
 def test_assertions_that_call_a_function_hand_on_tensors() -> None:
     def refuse(x: Any, y: Any) -> None:
         raise LookupError(type(x).__name__ + type(y).__name__)

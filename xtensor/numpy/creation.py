@@ -141,7 +141,7 @@ def array(
                 return cast(Tensor, made_at_once(numpy.array, (object,), {}))
         if type(object) is list or type(object) is Tensor:
             return _apart(xt.asarray(object, copy=True), object)
-    refuse_stranger(object, "array")
+    _refuse_mask(object, "array")
     if isinstance(copy, str):
         raise ValueError(expected("array", "copy", "be True, False or None", repr(copy)))
     if ndmin > _MOST_AXES:
@@ -150,6 +150,14 @@ def array(
     if ndmax is not None and x.ndim > ndmax:
         raise ValueError(expected("array", "object", f"have at most ndmax={ndmax} axes", x.ndim))
     return xt.expand_dims(x, axis=tuple(range(ndmin - x.ndim))) if ndmin > x.ndim else x
+
+
+def _refuse_mask(x: Any, function: str) -> None:
+    """Raise a TypeError for a masked array: what its mask says would be lost. A matrix, such as the sums of SciPy's
+    sparse matrices, is what programs make arrays of.
+    """
+    if hasattr(x, "mask"):
+        refuse_stranger(x, function)
 
 
 def _apart(x: Tensor, element: Any) -> Tensor:
@@ -184,11 +192,12 @@ def asarray(
             return a
         if type(a) is list and copy is None:
             return cast(Tensor, xt.numpy.array(a, dtype))
-    refuse_stranger(a, "asarray")
+    _refuse_mask(a, "asarray")
     return _as_order("asarray", _apart(xt.asarray(a, dtype=dtype, device=device, copy=copy), a), order)
 
 
 def asanyarray(a: Any, dtype: Any = None, order: str | None = None, **options: Any) -> Tensor:
+    refuse_stranger(a, "asanyarray")  # which would stay a matrix
     return asarray(a, dtype, order, **options)
 
 

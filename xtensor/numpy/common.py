@@ -50,8 +50,18 @@ def answers_itself(x: Any) -> bool:
     """Return whether an operand belongs to another library that makes NumPy's functions call its own."""
     if isinstance(x, (Tensor, numpy.generic)) or type(x) is Number:
         return False
-    own = getattr(type(x), "__array_ufunc__", None)
-    return own is not None and own is not numpy.ndarray.__array_ufunc__  # classes of arrays have NumPy's
+    kind = type(x)
+    own = getattr(kind, "__array_ufunc__", None)
+    if own is None:
+        return _has_methods_alone(kind)
+    return own is not numpy.ndarray.__array_ufunc__  # classes of arrays have NumPy's
+
+
+def _has_methods_alone(kind: type) -> bool:
+    """Return whether objects of this type neither are arrays nor become ones, but have methods that NumPy's functions
+    call: SciPy's sparse arrays, which ask to be asked first by `__array_priority__`.
+    """
+    return hasattr(kind, "__array_priority__") and not hasattr(kind, "__array__")
 
 
 def as_natives(x: Any) -> Any:
@@ -73,7 +83,8 @@ def _as_tensors(found: Any) -> Any:
     if isinstance(found, (list, tuple)):
         parts = [_as_tensors(one) for one in found]
         return type(found)(*parts) if hasattr(found, "_fields") else type(found)(parts)
-    return xt.asarray(found) if isinstance(found, (numpy.ndarray, numpy.generic)) else found
+    is_array = type(found) is numpy.ndarray or isinstance(found, numpy.generic)
+    return xt.asarray(found) if is_array else found  # a matrix stays one
 
 
 def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
@@ -88,7 +99,11 @@ def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
 
 
 def array_of_any(x: Any) -> Any:
-    """Return an array of any object, to ask for its shape and dtype; None, text and the like have no axes."""
+    """Return an array of any object, to ask for its shape and dtype; None, text and the like have no axes. What is no
+    array and has a shape, such as SciPy's sparse arrays, is asked itself.
+    """
+    if _has_methods_alone(type(x)) and hasattr(x, "shape"):
+        return x
     try:
         return as_array(x)
     except TypeError:

@@ -75,6 +75,8 @@ def _their_answer(others: list[Any], ufunc: Any, method: str, inputs: tuple[Any,
     that holds tensors, or with arrays in place of tensors, as of a pandas.Series and of an astropy.Quantity.
     """
     for x in others:
+        if not hasattr(x, "__array_ufunc__"):  # such as SciPy's sparse arrays, which have methods alone
+            continue
         found = type(x).__array_ufunc__(x, ufunc, method, *inputs, **given)
         if found is not NotImplemented:
             return found

@@ -29,7 +29,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import histories, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, created, face, from_native, made_of, thin_arrays, wrap
-from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device, converted, numpy_of
+from ..tensor.operands import DeviceLike, as_tensor, asarray_host, chosen_device, common_device, converted, with_arrays
 from .casting import astype
 from .indexing import setitem
 from .methods import moved
@@ -109,7 +109,7 @@ def _asarray(obj: Any, dtype: DType | None, device: DeviceLike, copy: bool | Non
         stack = stacked(obj, may_be_told)
         if stack is not None:
             return _from_tensor(stack, wanted, device, None)
-        return asarray_host(_plain(obj), "asarray", "obj", wanted, target)
+        return asarray_host(with_arrays(obj), "asarray", "obj", wanted, target)
     if not isinstance(obj, (np.ndarray, np.generic)) and _comes_by_dlpack(obj):
         return _from_tensor(from_dlpack(obj, copy=copy), wanted, device, copy if wanted is None else None)
     return _from_host(obj, wanted, target, copy)
@@ -188,16 +188,6 @@ def _comes_by_dlpack(obj: Any) -> bool:
     if not hasattr(obj, "__dlpack__"):
         return False
     return not hasattr(obj, "__array__") or (hasattr(obj, "__dlpack_device__") and obj.__dlpack_device__()[0] in CUDA)
-
-
-def _plain(obj: Any) -> Any:
-    """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
-    if isinstance(obj, Tensor):
-        return obj.host()
-    if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
-        return [_plain(item) for item in obj]
-    found = numpy_of(obj)
-    return found.host() if isinstance(found, Tensor) else found
 
 
 def from_dlpack(x: Any, /, *, device: DeviceLike = None, copy: bool | None = None) -> Tensor:

@@ -25,6 +25,7 @@ Operand = Tensor | Scalar
 DeviceLike = Device | str | None
 SCALARS = get_args(Scalar)
 _TENSOR = frozenset((Tensor,))
+_NUMBERS = frozenset(SCALARS)
 
 
 def refuse_stranger(x: Any, function: str) -> None:
@@ -142,7 +143,17 @@ def of_sequence(
     them as a stack of their items.
     """
     stack: Tensor | None = xt.calls.sequences.stacked_constants(value, device)
-    return asarray_host(value, function, argument, dtype, device) if stack is None else stack
+    return asarray_host(with_arrays(value), function, argument, dtype, device) if stack is None else stack
+
+
+def with_arrays(obj: Any) -> Any:
+    """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
+    if isinstance(obj, Tensor):
+        return obj.host()
+    if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
+        return [with_arrays(item) for item in obj]
+    found = numpy_of(obj)
+    return found.host() if isinstance(found, Tensor) else found
 
 
 def asarray_host(

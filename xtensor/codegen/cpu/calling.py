@@ -268,10 +268,17 @@ def _times() -> str:
     return f"""
 define private i64 @times(ptr %x, i64 %before, i64 %most, i1 %whole) {{
 entry:
-{given("int", "float", "tuple", "list", "PyLong_AsLong")}\
+{given("int", "float", "tuple", "list", "PyLong_AsLongLong", "PyErr_Occurred")}\
 {given("PyTuple_Size", "PyTuple_GetItem", "PyList_Size", "PyList_GetItem")}\
 {sure("number", "@is(ptr %x, ptr %int)", "length", "several")}\
-  %n = call i64 %PyLong_AsLong(ptr %x)
+  %n = call i64 %PyLong_AsLongLong(ptr %x)
+  %odd = icmp eq i64 %n, -1
+  br i1 %odd, label %ask, label %known
+ask:
+  %error = call ptr %PyErr_Occurred()
+  %fits = icmp eq ptr %error, null
+  br i1 %fits, label %known, label %no
+known:
   %size = call i64 @llvm.abs.i64(i64 %n, i1 false)
   %large = icmp ugt i64 %size, %most
   br i1 %large, label %no, label %multiply
@@ -438,11 +445,11 @@ define private ptr @quietly_with(ptr %function, ptr %to1, i64 %count, ptr %names
 busy:
   ret ptr null
 }}define private ptr @known_call(ptr %x, i64 %count, i64 %named, ptr %names, ptr %row) {{
-{given("PyDict_GetItemWithError", "PyTuple_GetItem", "PyLong_AsLong", "True")}{of_row("items")}\
+{given("PyDict_GetItemWithError", "PyTuple_GetItem", "PyLong_AsLongLong", "True")}{of_row("items")}\
 {sure("open", "@is_open()", "ask", "no")}{sure("free", "@no_options()", "find", "no")}\
 {found("entry", "%PyDict_GetItemWithError(ptr %items, ptr %x)", "known", "no")}\
   %most.given = call ptr %PyTuple_GetItem(ptr %entry, i64 1)
-  %most = call i64 %PyLong_AsLong(ptr %most.given)
+  %most = call i64 %PyLong_AsLongLong(ptr %most.given)
   %fits = icmp sle i64 %count, %most
   br i1 %fits, label %name, label %no
 name:
@@ -487,7 +494,7 @@ def _method() -> str:
     )
     return f"""
 define private ptr @called(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("PyTuple_GetItem", "PyList_New", "PyErr_Clear", "Py_DecRef", "PyLong_AsLong", "True")}\
+{given("PyTuple_GetItem", "PyList_New", "PyErr_Clear", "Py_DecRef", "PyLong_AsLongLong", "True")}\
   %named = call i64 @names_in(ptr %names)
 {found("entry", "@known_call(ptr %x, i64 %count, i64 %named, ptr %names, ptr %row)", "known", "unknown")}\
   %native = call ptr %PyTuple_GetItem(ptr %entry, i64 0)
@@ -506,7 +513,7 @@ target:
 {load("out", "%y", "%count", "ptr")}{sure("writable", "@takes_result(ptr %out)", "limit", "release")}\
   %into = phi ptr [null, %given], [%out, %target]
   %bound = call ptr %PyTuple_GetItem(ptr %entry, i64 3)
-  %most = call i64 %PyLong_AsLong(ptr %bound)
+  %most = call i64 %PyLong_AsLongLong(ptr %bound)
   %free = icmp eq i64 %most, 0
   br i1 %free, label %ask, label %bound.it
 bound.it:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -390,6 +391,15 @@ def test_the_global_stream_is_a_random_state() -> None:
     assert ours.random.mtrand.RandomState is ours.random.RandomState
     own = numpy.random.RandomState(3)
     assert ours.random.RandomState(own).native is own
+
+
+def test_streams_keep_their_methods() -> None:
+    """One that each access made would take longer to make than most numbers to draw; copies have their own."""
+    stream, expected = ours.random.RandomState(3), numpy.random.RandomState(3)
+    assert stream.rand is stream.rand
+    for copied in (copy.deepcopy(stream), pickle.loads(pickle.dumps(stream))):
+        assert copied.rand is not stream.rand and copied.rand() == copy.deepcopy(expected).rand()
+    assert stream.rand() == expected.rand()
 
 
 def test_a_seed_may_hold_tensors() -> None:

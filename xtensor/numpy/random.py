@@ -96,7 +96,10 @@ class RandomState:
         self.native: Any = seed if isinstance(seed, theirs) else theirs(_as_seed(seed))
 
     def __getattr__(self, name: str) -> Any:
-        return _method(self, name)
+        return vars(self).setdefault(name, _method(self, name))  # making one takes longer than most draws
+
+    def __reduce__(self) -> Any:
+        return RandomState, (self.native,)
 
 
 class _Mtrand:

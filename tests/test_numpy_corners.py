@@ -82,6 +82,9 @@ MADE = listed(
     """
 np.mgrid[0.1:0.3:np.complex64(3j)] | np.r_[0:36:np.complex64(100j)] | np.mgrid[0:3:np.complex128(4j), 0:2]
 np.mgrid[d[:1]:d[2:]:3j] | np.mgrid[np.float32(0):np.float32(3):3j, 0:2] | np.mgrid[0:1j:3j] | np.r_[d[0]:d[2]:3j]
+np.mgrid[0:3:0] | np.mgrid[0:3:0, 0:2] | np.mgrid[0:300, 0:300.5:0.5] | np.ogrid[0:2, 0:1:5j]
+np.mgrid[3:0:-1, :2, 0:0]
+np.r_[:3, i, 4] | np.r_[0:1:3j, d[:2]] | np.c_[i, i] | np.r_['0,2', i[:2], [1, 2]] | np.r_[f, 1.5] | np.r_[0:2, J]
 np.linspace(i.min(), 3, 6, dtype=int) | np.linspace(np.int64(-5), 3, 6, dtype=int)
 np.linspace(-5, 3, 6, retstep=True, dtype=int) | np.linspace(0, f.max(), 3) | np.linspace(0, np.float32(3), 3)
 np.linspace(0, 1, 0, retstep=True) | np.linspace(0, 1, 1, retstep=True) | np.linspace(d, f, -1)

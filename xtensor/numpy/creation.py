@@ -15,6 +15,7 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
+from ..plan.costs import LIBRARY_BELOW
 from ..tensor.face import Tensor, is_value
 from ..tensor.operands import refuse_stranger
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
@@ -401,6 +402,8 @@ class _Grid:
 
     def __getitem__(self, key: Any) -> Any:
         several = isinstance(key, tuple)
+        if all(map(_is_told, key if several else (key,))):
+            return self._of_numbers(key)
         bounds = [[*map(_single, _bounds(one))] for one in (key if several else (key,))]
         axes = [_points(*one) for one in bounds]
         if several or _is_imaginary(bounds[0][2]):
@@ -411,10 +414,29 @@ class _Grid:
         grids = meshgrid(*axes, sparse=self._sparse, indexing="ij")
         return grids if self._sparse else xt.stack(grids)
 
+    def _of_numbers(self, key: Any) -> Any:
+        """Return the grid of slices that numbers bound: NumPy's own, which large ones only have the axes of."""
+        axes: Any = numpy.ogrid[key]
+        if not isinstance(key, tuple):
+            return constant(axes)
+        if self._sparse:
+            return tuple(map(constant, axes))
+        found: Any = numpy.empty((len(axes), *[x.size for x in axes]), axes[0].dtype)
+        if found.nbytes > LIBRARY_BELOW:
+            return xt.stack(xt.broadcast_arrays(*map(constant, axes)))
+        for one, x in zip(found, axes, strict=True):
+            one[...] = x
+        return constant(found)
+
 
 def _bounds(one: slice) -> tuple[Any, Any, Any]:
     """Return the start, stop and step of a slice."""
     return 0 if one.start is None else one.start, one.stop, 1 if one.step is None else one.step
+
+
+def _is_told(one: Any) -> bool:
+    """Return whether a slice is bounded by Python's numbers."""
+    return isinstance(one, slice) and _NUMBERS.issuperset(map(type, _bounds(one)))
 
 
 def _single(x: Any) -> Any:
@@ -432,6 +454,8 @@ def _points(start: Any, stop: Any, step: Any) -> Tensor:
     return linspace(start, stop, int(abs(step))) if _is_imaginary(step) else arange(start, stop, step)
 
 
+_NUMBERS = frozenset((int, float, complex))
+
 mgrid, ogrid = _Grid(sparse=False), _Grid(sparse=True)
 
 
@@ -441,11 +465,14 @@ class _Joiner:
     They may begin with a string of integers; "r" or "c", which asks for a matrix, is refused.
     """
 
-    def __init__(self, axis: int, ndmin: int, place: int) -> None:
-        self._how = axis, ndmin, place
+    def __init__(self, native: Any, axis: int, ndmin: int, place: int) -> None:
+        self._native, self._how = native, (axis, ndmin, place)
 
     def __getitem__(self, key: Any) -> Tensor:
         parts = list(key) if isinstance(key, tuple) else [key]
+        if not thin_closed[0] and all(_is_told(one) for one in parts if isinstance(one, (slice, str))):
+            with suppress(*LONG_WAY):
+                return cast(Tensor, made_at_once(self._native.__getitem__, (key,), {}))
         how = list(self._how)
         if isinstance(parts[0], str):
             told = parts.pop(0)
@@ -467,7 +494,7 @@ def _led(x: Tensor, ndmin: int, place: int) -> Tensor:
     return xt.expand_dims(x, axis=tuple([a for a in range(ndmin) if not start <= a < start + x.ndim]))
 
 
-r_, c_ = _Joiner(0, 1, -1), _Joiner(-1, 2, 0)
+r_, c_ = _Joiner(numpy.r_, 0, 1, -1), _Joiner(numpy.c_, -1, 2, 0)
 s_, index_exp = numpy.s_, numpy.index_exp
 
 

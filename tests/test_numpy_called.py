@@ -317,3 +317,62 @@ def test_functions_are_objects_as_numpys_are() -> None:
     for function in (np.dot, np.linalg.norm, np.array, np.zeros, np.mean, np.exp):
         assert pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
         assert function.__doc__ and function.__name__ in repr(function)
+
+
+ASSIGNED: tuple[Any, ...] = (
+    [1.0, 2.0],
+    (1, 2),
+    [True, 2.5],
+    [numpy.float32(0.1), 2],
+    [2**53 + 1, 1],
+    [2**63, 1],
+    [[1.0, 2.0]],
+    [[3.0], [4.0]],
+    [1.0],
+    [],
+    [1.0, 2.0, 3.0],
+    [None, 1.0],
+    ["1", "2"],
+    [1j, 2.0],
+    [2**70, 1],
+    [[1.0], [2.0, 3.0]],
+    {1.0: 2.0},
+)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "complex128", "bool"])
+@pytest.mark.parametrize("number", range(len(ASSIGNED)))
+def test_lists_are_assigned_as_in_python(number: int, dtype: str) -> None:
+    """The elements, or the error, are those of the call in Python; NumPy's where it takes the value."""
+
+    def assigned(key: Any) -> Any:
+        x = np.zeros(4, dtype)
+        try:
+            x[key] = ASSIGNED[number]
+        except Exception as error:  # compared by the caller
+            return type(error), str(error)
+        return x.tolist()
+
+    for key in (slice(1, 3), slice(0, 4, 2), [0, 3], 2):
+        found = assigned(key)
+        with thin.in_python():
+            assert found == assigned(key)
+
+
+def test_elements_in_lists_are_assigned_and_added() -> None:
+    x, y = np.array(X), X.copy()
+    for _ in range(2):
+        x[1:3] = [x[3], 2.0]
+        y[1:3] = [y[3], 2.0]
+        x[:2] = (x[4], x[0])
+        y[:2] = (y[4], y[0])
+        compare(x, y)
+        compare(x + [1.0, 2, 3, True, x[1]], y + [1.0, 2, 3, True, y[1]])
+        compare([1, 2, 3, 4, 5] * x, [1, 2, 3, 4, 5] * y)
+        compare(np.astype(x, np.float32) * [0.1] * 2, y.astype("float32") * [0.1] * 2)
+        compare(x > (0, 1, 0, 1, 0), y > (0, 1, 0, 1, 0))
+    assert np.arange(3)[2] * [1, 2] == [1, 2, 1, 2]
+    with pytest.raises(ValueError, match="broadcast"):
+        x + [1.0, 2.0]
+    loss = xt.grad(lambda v: xt.sum(v * [v[0], 2.0, 3.0, 4.0, 5.0]))(np.array(X))
+    compare(loss, numpy.array([2 * X[0], 2.0, 3.0, 4.0, 5.0]))

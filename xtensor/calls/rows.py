@@ -34,6 +34,7 @@ from .elsewhere import call_known, update_known
 from .library import reduce_small
 from .op import Op, apply, reduce, reduce_on_tape
 from .record import pays_to_wait
+from .sequences import row_of
 from .temporaries import Held, memory_of_operand, note_made, operators_frame, references
 from .thin import Door, add_door
 from .writes import changed_value, update
@@ -275,9 +276,11 @@ def _without_tensors(kernel: Any, x1: Any, x2: Any, most: int) -> Tensor | None:
 
 
 def _beside(a: np.ndarray[Any, Any], x: Any, most: int) -> Any:
-    """Return an operand that can be used beside an array as it is, as it is read at once: a small NumPy array; None for
-    anything else.
+    """Return an operand that can be used beside an array as it is, as it is read at once: a small NumPy array, also one
+    made of a short list of numbers; None for anything else.
     """
+    if type(x) in (list, tuple) and a.ndim:
+        return row_of(x)
     return x if type(x) is _ARRAY and _passes(x, most) and not spreads(a, x, most) else None
 
 

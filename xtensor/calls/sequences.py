@@ -42,9 +42,9 @@ def stacked_constants(obj: Any, device: DeviceLike = None) -> Tensor | None:
     return None if not watchers or _holds_tensor(obj, False, False) else stacked(obj, device=device)
 
 
-def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
-    """Return a few computed values and numbers as an array of a dtype, as in `x[i] = (a, b, c)`; None for anything
-    else, and for numbers that do not fit.
+def row_of(items: Sequence[Any], dtype: DType | None = None) -> Native | None:
+    """Return a few computed values and numbers as an array of a dtype (None for NumPy's), as in `x[i] = (a, b, c)`;
+    None for anything else, and for numbers that do not fit.
     """
     if not 0 < len(items) <= SHORT:
         return None
@@ -57,7 +57,7 @@ def row_of(items: Sequence[Any], dtype: DType) -> Native | None:
             found.append(item)
         else:
             return None
-    if dtype.kind == "f" and any(isinstance(one, (complex, np.complexfloating)) for one in found):
+    if dtype is not None and dtype.kind == "f" and any(isinstance(one, (complex, np.complexfloating)) for one in found):
         return None
     return cast(Native, CPU.call(np.array, found, dtype))
 

@@ -247,6 +247,7 @@ def _objects() -> dict[str, Any]:
         "owner": "owner",
         "axis": "axis",
         "out": "out",
+        "array": np.array,
         "scalar_types": frozenset(NUMBERS),
         "written_names": WRITTEN_NAMES,
     }

@@ -144,7 +144,7 @@ class Methods:
         return xt.permute_dims(self, order if isinstance(order, tuple) else (order,))
 
     def dot(self, b: Any, out: Any = None) -> Tensor:
-        return cast("Tensor", xt.numpy.dot(self, b) if out is None else xt.numpy.dot(self, b, out))
+        return _given(out, "dot", xt.standard.linear.dot(self, b))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Tensor:
         if given or out is not None or cast(Any, self).dtype.kind == "c":

@@ -32,8 +32,8 @@ FUNCTIONS = (
 # while nobody has asked for arrays from NumPy's functions. __call__: a name. watchers: a list. context: one in which
 # NumPy gives no warnings. refused: what NumPy raises for operands that it does not take. doubles, singles: dictionaries
 # of Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the keyword names of a call
-# that writes into an array, same_kind: its value. owner: the name of a property, axis, out: of parameters. may_share:
-# NumPy's function that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
+# that writes into an array, same_kind: its value. owner: the name of a property, axis, out: of parameters. array:
+# NumPy's function, may_share: the one that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
 # numbers. observers: a list. in_force: the context variable of options. square: NumPy's function.
 # written_names: a set of the names of parameters by which NumPy's functions write an argument.
 OBJECTS = (
@@ -41,7 +41,7 @@ OBJECTS = (
     *("None", "True", "Ellipsis", "closed", "zero", "one", "watchers", "context", "refused", "owner"),
     *("axis", "False", "may_share", "scalar_types", "converting", "__call__"),
     *("double", "single", "doubles", "singles", "plus_zero", "minus_zero", "casting", "same_kind"),
-    *("observers", "in_force", "two", "square", "list", "str", "complex", "type", "written_names", "out"),
+    *("observers", "in_force", "two", "square", "list", "str", "complex", "type", "written_names", "out", "array"),
 )
 
 ROW = ("function", "door", "items", "below")

@@ -177,19 +177,12 @@ def _labels(kinds: str) -> str:
 
 
 def setitem(at: Offsets) -> str:
-    """Return the method that assigns a Python number, or a small array of the target's dtype. If the key has arrays in
-    it, the assigned array must share no memory with the target, unless a single element is assigned.
+    """Return the method that assigns a Python number, a short list of numbers, or a small array of the target's dtype.
+    If the key has arrays in it, the assigned array must share no memory with the target, unless it is a single element.
     """
-    return f"""{_assigning()}{_overlaps(at)}{_taken(at)}
-define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
+    return f"""{_assigning()}{_overlaps(at)}{_taken(at)}{_listed(at)}{_any_value()}
+define private ptr @set(ptr %x, ptr %key, ptr %value, ptr %row) {{
 {given("Py_IncRef", "Py_DecRef", "None", "ndarray")}\
-  %whole = icmp eq i64 %count, 2
-  br i1 %whole, label %both, label %misused
-misused:
-  %m = call ptr @past(ptr %row, ptr %x, ptr null)
-  ret ptr %m
-both:
-{load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
 {found("a", "@array_of(ptr %x)", "asked", "long")}{sure("open", "@is_open()", "opened", "long")}\
 {sure("free", "@is_free(ptr %x)", "keyed", "long")}\
 {found("taken", "@taken(ptr %a, ptr %value, ptr %row)", "valued", "long")}\
@@ -264,6 +257,87 @@ sized:
 {sure("small", "@is_small(ptr %b, ptr %row)", "yes", "no")}\
   ret ptr %b
 no:
+  ret ptr null
+}}
+"""
+
+
+def _any_value() -> str:
+    """Return the method itself: it assigns a value, or the array for a list, by @set."""
+    return f"""
+define private ptr @setitem(ptr %x, ptr %arguments, i64 %count, ptr %row) {{
+{given("Py_DecRef")}\
+  %whole = icmp eq i64 %count, 2
+  br i1 %whole, label %both, label %misused
+misused:
+  %m = call ptr @past(ptr %row, ptr %x, ptr null)
+  ret ptr %m
+both:
+{load("key", "%arguments", 0, "ptr")}{load("value", "%arguments", 1, "ptr")}\
+{found("list", "@array_for(ptr %x, ptr %value, ptr %row)", "listed", "one")}\
+  %l.r = call ptr @set(ptr %x, ptr %key, ptr %list, ptr %row)
+  call void %Py_DecRef(ptr %list)
+  ret ptr %l.r
+one:
+  %o.r = call ptr @set(ptr %x, ptr %key, ptr %value, ptr %row)
+  ret ptr %o.r
+}}
+"""
+
+
+def _listed(at: Offsets) -> str:
+    """Return @array_for: a new array of the target's dtype, which is floating-point, for a short list or tuple of
+    numbers that is assigned; null for other values. @kind_of: the kind of an array's dtype.
+    """
+    return f"""
+define private i8 @kind_of(ptr %a) {{
+{load("dtype", "%a", at.dtype, "ptr")}\
+  %kind.at = getelementptr i8, ptr %dtype, i64 {at.kind}
+  %kind = load i8, ptr %kind.at
+  ret i8 %kind
+}}
+define private ptr @array_for(ptr %x, ptr %value, ptr %row) {{
+{given("list", "tuple", "array", "PyList_New", "Py_DecRef", "PyErr_Clear")}{types("value", "list", "tuple")}\
+  br i1 %is.one, label %parts, label %none
+parts:
+{found("a", "@array_of(ptr %x)", "shown", "none")}\
+  %kind = call i8 @kind_of(ptr %a)
+  %real = icmp eq i8 %kind, {ord("f")}
+  br i1 %real, label %keep, label %none
+keep:
+{found("held", "%PyList_New(i64 0)", "begin", "no")}\
+{found("plain", "@plain_of(ptr %value, ptr %held, ptr %row, i64 2)", "make", "drop")}\
+{found("made", "@quietly(ptr %array, ptr %plain, ptr null)", "look", "drop")}\
+{load("dtype", "%a", at.dtype, "ptr")}{load("own", "%made", at.dtype, "ptr")}\
+  %same = icmp eq ptr %dtype, %own
+  br i1 %same, label %done, label %ask
+ask:
+  %made.kind = call i8 @kind_of(ptr %made)
+  switch i8 %made.kind, label %other [ i8 {ord("b")}, label %cast
+                                       i8 {ord("i")}, label %cast
+                                       i8 {ord("u")}, label %cast
+                                       i8 {ord("f")}, label %cast ]
+cast:
+  %found = call ptr @quietly(ptr %array, ptr %made, ptr %dtype)
+  call void %Py_DecRef(ptr %made)
+  call void %Py_DecRef(ptr %held)
+  %failed = icmp eq ptr %found, null
+  br i1 %failed, label %no, label %cast.done
+cast.done:
+  ret ptr %found
+done:
+  call void %Py_DecRef(ptr %held)
+  ret ptr %made
+other:
+  call void %Py_DecRef(ptr %made)
+  br label %drop
+drop:
+  call void %Py_DecRef(ptr %held)
+  br label %no
+no:
+  call void %PyErr_Clear()
+  br label %none
+none:
   ret ptr null
 }}
 """

@@ -33,8 +33,8 @@ FUNCTIONS = (
 # NumPy gives no warnings. refused: what NumPy raises for operands that it does not take. doubles, singles: dictionaries
 # of Python's floats as arrays; plus_zero, minus_zero: the keys of zeros there. casting: the keyword names of a call
 # that writes into an array, same_kind: its value. owner: the name of a property, axis, out: of parameters. array:
-# NumPy's function, may_share: the one that tells whether two arrays may share memory. scalar_types: a set of the types of NumPy's own
-# numbers. observers: a list. in_force: the context variable of options. square: NumPy's function.
+# NumPy's function, may_share: the one that tells whether two arrays may share memory. scalar_types: a set of the types
+# of NumPy's own numbers. observers: a list. in_force: the context variable of options. square: NumPy's function.
 # written_names: a set of the names of parameters by which NumPy's functions write an argument.
 OBJECTS = (
     *("Tensor", "ndarray", "float", "int", "bool", "slice", "tuple", "NoneType", "ellipsis"),

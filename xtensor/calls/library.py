@@ -224,7 +224,7 @@ def tensors_of(result: Any, natives: list[Native]) -> Any:
     if kind is np.ndarray:
         if not is_held(result.dtype) or is_shown(result, natives):
             raise LongWayError
-        return wrap(result, CPU_DEVICE)
+        return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
     if isinstance(result, np.generic):
         if not is_held(result.dtype):
             raise LongWayError

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..base.dtypes import ALL, canonical
-from ..base.errors import REFUSED
 from ..base.interpreter import c_function, has_known_objects
 from ..base.locks import fork_waiting_lock
 from ..base.options import converting, in_force, settings, thin_closed
@@ -85,9 +84,9 @@ class Called:
 
 
 # For what is called at once: NumPy's function, the most arguments by position, whether it is a universal function,
-# which takes no names here, and the most elements of what it makes of lengths (negative where these must be
-# integers); 0 for other functions.
-called: dict[Called, tuple[Any, int, bool, int]] = {}
+# which takes no name but "out" here (None for one that makes arrays of numbers and lists), and the most elements of
+# what it makes of lengths (negative where these must be integers); 0 for other functions.
+called: dict[Called, tuple[Any, int, bool | None, int]] = {}
 
 # Parameters by which NumPy's functions write an argument.
 WRITTEN_NAMES = frozenset(("out", "overwrite_input", "copy"))
@@ -232,6 +231,10 @@ def _word(one: Any) -> int:
     return 0 if one is None else id(one)
 
 
+# The errors of NumPy's functions with which doors deal: they say better what is wrong.
+_REFUSED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
 def _objects() -> dict[str, Any]:
     """Return the objects that the methods' machine code needs, by name."""
     types = {
@@ -240,7 +243,7 @@ def _objects() -> dict[str, Any]:
     }
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1, "two": 2}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
-    state |= {"refused": REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
+    state |= {"refused": _REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
     others = {
         "may_share": np.may_share_memory,
         "square": np.square,

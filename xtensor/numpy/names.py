@@ -18,7 +18,6 @@ from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, STABLE_BELOW, TWICE_BELO
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import WRITES, door, summary
-from .scalars import ABSTRACT
 from .thin import AtOnce, Creating, stably
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
@@ -117,7 +116,16 @@ _CREATING = {
 # tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
-        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
+        *(
+            "array",
+            "copy",
+            "asarray",
+            "asanyarray",
+            "ascontiguousarray",
+            "asfortranarray",
+            "asarray_chkfinite",
+            "from_dlpack",
+        ),
         *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
         *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
         *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),
@@ -138,7 +146,7 @@ def is_thin(name: str, ours: Any, theirs: Any) -> bool:
 
 def written() -> dict[str, Any]:
     """Return the objects that are defined here, by NumPy's names."""
-    found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc, **ABSTRACT}
+    found: dict[str, Any] = {"ndarray": ndarray, "ndenumerate": ndenumerate, "ufunc": Ufunc}
     for module in _WRITTEN:
         found |= functions(module, numpy)
     found |= {name: getattr(creation, name) for name in ("r_", "c_", "s_", "index_exp", "mgrid", "ogrid")}
@@ -190,7 +198,7 @@ def group(path: str) -> str:
     standard = hasattr(getattr(xt, inner) if inner else xt, SPELLED.get(name, name))
     if isinstance(theirs, numpy.ufunc):
         return COMPOSED if name in FORMULAS else NATIVE if standard else LIBRARY
-    if name not in _written_in(inner) or name in ABSTRACT:
+    if name not in _written_in(inner):
         return kind(path, theirs)
     return NATIVE if standard or inner == "random" else COMPOSED
 

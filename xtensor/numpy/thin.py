@@ -56,8 +56,9 @@ class AtOnce(Called):
     _elements = 0
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Act as a method where a class has this as an attribute, as functions do."""
-        return self if instance is None else MethodType(self, instance)
+        """Act as a method where a class has this as an attribute, as NumPy's functions in Python do."""
+        binds = instance is not None and hasattr(type(self._native), "__get__")
+        return MethodType(self, instance) if binds else self
 
     def __reduce__(self) -> str:
         return str(self.__qualname__)
@@ -77,7 +78,7 @@ class AtOnce(Called):
     def _told(self) -> int:
         """Note how many positional arguments are taken, and tell machine code of this function."""
         self._limit = _limit_of(self._native, self._function)
-        tell(self, self._native, self._limit, elements=self._elements)
+        tell(self, self._native, self._limit, None if type(self) is Creating else False, self._elements)
         return self._limit
 
     def _by_the_long_way(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -101,10 +102,8 @@ class Creating(AtOnce):
         return self._function(*args, **given)
 
 
-def tell(one: Called, native: Any, most: int, *, is_universal: bool = False, elements: int = 0) -> None:
-    """Let machine code call NumPy's function for one of ours, with up to so many arguments by position, and to make an
-    array of up to so many elements, 0 for other functions.
-    """
+def tell(one: Called, native: Any, most: int, is_universal: bool | None, elements: int = 0) -> None:
+    """Let machine code call NumPy's function for one of ours: see `called`."""
     if settings().device == "cpu":  # under the options of a block it asks
         called[one] = native, most, is_universal, elements
 

@@ -9,64 +9,56 @@ as many convert what is a number.
 from __future__ import annotations
 
 import sys
-from numbers import Complex, Integral, Real
 from types import FunctionType
 from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 _ROOM = f"{_PACKAGE}.numpy"
 
+# Modules of Python that ask for their callers.
+_FOR_OTHERS = frozenset(("abc", "functools", "unittest.case"))
 
-class _Number:
-    """Stands for the class of elements that are no instances of a class of Python's own numbers."""
-
-
-def _classes() -> dict[str, type]:
-    """Return the classes by dtypes, as NumPy's scalars have them; booleans have none."""
-    found: dict[str, type] = {}
-    kinds: Any = (Integral, "i", 8), (Integral, "u", 8), (Real, "f", 8), (Complex, "c", 16)
-    for abstract, letter, sizes in kinds:
-        marker: type = abstract.register(type(abstract.__name__, (_Number,), {}))
-        found |= {f"{letter}{size}": marker for size in (1, 2, 4, 8, 16) if size <= sizes}
-    return found | {"f8": float, "c16": complex}
-
-
-_CLASSES = _classes()
-
-# By the name of a module: the id of its names, how many they were, and whether NumPy's are among them.
-_told: dict[str, tuple[int, int, bool]] = {}
+# By the name of a module: the ids of the objects that it names, and whether NumPy's names are among them.
+_told: dict[str, tuple[tuple[int, ...], bool]] = {}
 
 
 def class_of(x: Any) -> type:
-    """Return what isinstance() takes a tensor for: of an element, the class of a number if the module that asks uses
-    NumPy's names.
+    """Return what isinstance() takes a tensor for: an element for NumPy's scalar of its dtype, if the module that asks
+    uses NumPy's names.
     """
-    kind = type(x)
-    if not getattr(x, "_is_value", False) or _ROOM not in sys.modules:
-        return kind
-    frame: Any = sys._getframe(1)
-    while frame.f_globals.get("__name__") == "abc":  # which asks for others
+    kind: type = type(x)
+    if getattr(x, "_is_value", False) and _ROOM in sys.modules and _uses_names(_asking()):
+        kind = x.dtype.type
+    return kind
+
+
+def _asking() -> dict[str, Any]:
+    """Return the names of the module whose code asks for the class."""
+    try:
+        frame: Any = sys._getframe(2)
+    except ValueError:  # a thread that runs no Python
+        frame = None
+    while frame is not None and frame.f_globals.get("__name__") in _FOR_OTHERS:
         frame = frame.f_back
-    return _CLASSES.get(x.dtype.str[1:], kind) if _uses_names(frame.f_globals) else kind
+    return {} if frame is None else frame.f_globals
 
 
 def _uses_names(names: dict[str, Any]) -> bool:
-    """Return whether the names of a module are those of a program that uses NumPy's; remembered until it gets more."""
+    """Return whether the names of a module are those of a program that uses NumPy's; remembered until they change."""
     module = str(names.get("__name__"))
+    ids = tuple(map(id, names.values()))
     known = _told.get(module)
-    if known is not None and known[:2] == (id(names), len(names)):
-        return known[2]
+    if known is not None and known[0] == ids:
+        return known[1]
     found = module.partition(".")[0] != _PACKAGE and any(map(_is_numpys, list(names.values())))
-    _told[module] = id(names), len(names), found
+    _told[module] = ids, found
     return found
 
 
 def _is_numpys(x: Any) -> bool:
     """Return whether an object is the room of NumPy's names, a module there, or a function or class of it."""
-    if x is sys.modules[_ROOM]:
-        return True
     kind = type(x)
     if kind is type(sys):
-        return x.__name__.startswith(f"{_ROOM}.")
+        return f"{getattr(x, '__name__', '')}.".startswith(f"{_ROOM}.")
     is_named = kind is FunctionType or kind is type or str(kind.__module__).startswith(_ROOM)
     return is_named and str(getattr(x, "__module__", "")).startswith(_ROOM)

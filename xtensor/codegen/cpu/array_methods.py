@@ -8,6 +8,9 @@ from __future__ import annotations
 from .faces import ENDING, MADE, SPARE, Offsets, arguments, each, found, given, of_row, sure
 from .mailbox import load
 
+# Arguments, and a word, that are laid out on the stack: more are on the heap.
+_STACKED = 1024
+
 GIVEN_MORE = ("fresh", "reduced", "seen", "reshape", "cast", "universal", "called", "dispatch")
 
 
@@ -17,8 +20,9 @@ def array_methods(at: Offsets) -> str:
     argument), "universal" (NumPy's protocol: a row's items have names of operators for functions).
     """
     fresh, seen = _of_array("fresh", "@quietly", MADE), _of_array("seen", "@call", _AS_VIEW)
-    parts = (_given_more(at), fresh, _reduced(), _views(at), seen, _lengths(), _shapes(), _joining(), _reshape())
-    return "".join((*parts, _cast(at), _scalar_in(at), _universal()))
+    parts = (_names(), _given_more(), _alone(at), fresh, _reduced(), _views(at), seen)
+    shapes = (_lengths(), _shapes(), _joining(), _reshape())
+    return "".join((*parts, *shapes, _cast(at), _scalar_in(at), _universal()))
 
 
 # The lines that return NumPy's result %r as a view of %x, and go to the door if it is a copy.
@@ -35,10 +39,8 @@ copied:
 """
 
 
-def _given_more(at: Offsets) -> str:
-    """Return @past_given: calls a method's door with all arguments; @alone: the array of a tensor that is ready, if
-    there are no arguments, and the tensor is no value (of these the door makes values).
-    """
+def _names() -> str:
+    """Return @names_in: how many names of arguments there are."""
     return f"""
 define private i64 @names_in(ptr %names) {{
 {given("PyTuple_Size")}\
@@ -50,18 +52,35 @@ some:
 nothing:
   ret i64 0
 }}
+"""
+
+
+def _given_more() -> str:
+    """Return @past_given: calls a method's door with all arguments."""
+    return f"""
 define private ptr @past_given(ptr %row, ptr %x, ptr %y, i64 %count, ptr %names) {{
 entry:
-{given("PyObject_Vectorcall")}{of_row("door")}\
+{given("PyObject_Vectorcall", "PyMem_RawMalloc", "PyMem_RawFree", "PyErr_NoMemory")}{of_row("door")}\
   %named = call i64 @names_in(ptr %names)
   %more = add i64 %count, %named
   %size = add i64 %more, 2
-  %all = alloca ptr, i64 %size
+  %bytes = mul i64 %size, 8
+  %large = icmp ugt i64 %size, {_STACKED}
+  br i1 %large, label %heap, label %stack
+heap:
+  %far = call ptr %PyMem_RawMalloc(i64 %bytes)
+  %exhausted = icmp eq ptr %far, null
+  br i1 %exhausted, label %nothing, label %begin
+stack:
+  %near = alloca ptr, i64 %size
+  br label %begin
+begin:
+  %all = phi ptr [%far, %heap], [%near, %stack]
   %to1 = getelementptr ptr, ptr %all, i64 1
   store ptr %x, ptr %to1
   br label %test
 test:
-  %n = phi i64 [0, %entry], [%n.next, %copy]
+  %n = phi i64 [0, %begin], [%n.next, %copy]
   %left = icmp ult i64 %n, %more
   br i1 %left, label %copy, label %call
 copy:
@@ -74,8 +93,24 @@ call:
   %positions = add i64 %count, 1
   %flagged = or i64 %positions, {SPARE}
   %r = call ptr %PyObject_Vectorcall(ptr %door, ptr %to1, i64 %flagged, ptr %names)
+  br i1 %large, label %free, label %done
+free:
+  call void %PyMem_RawFree(ptr %all)
+  br label %done
+done:
   ret ptr %r
+nothing:
+  %e = call ptr %PyErr_NoMemory()
+  ret ptr null
 }}
+"""
+
+
+def _alone(at: Offsets) -> str:
+    """Return @alone: the array of a tensor that is ready, if there are no arguments, and it is no value (of these
+    the door makes values).
+    """
+    return f"""
 define private ptr @alone(ptr %x, i64 %count, ptr %names, ptr %row) {{
 {given("True")}\
   %named = ptrtoint ptr %names to i64

@@ -13,7 +13,7 @@ from .mailbox import load
 _HELD = {"b": 8, "i": 8, "u": 8, "f": 8, "c": 16}
 # Lists in lists to this depth, of so many parts: a list that contains itself goes to the door, and so does a long one,
 # as it is copied here.
-_DEPTH, _PARTS = 8, 64
+_DEPTH, _PARTS, _HELD_PARTS = 8, 64, 128
 _OWNED = 4  # a flag of an array: its memory is its own
 
 
@@ -23,7 +23,7 @@ def calling(at: Offsets) -> str:
     "out", and the most elements of what it makes of lengths (negative where these must be integers), or 0.
     """
     arguments = _plain(), _listed(), _taken(), _options(), _written(at), _elementwise(), _bounded()
-    return "".join((*arguments, _argument(), _result(at), _known(), _method()))
+    return "".join((*arguments, _argument(), _result(at), _arranged(), _known(), _method()))
 
 
 def _plain() -> str:
@@ -68,10 +68,14 @@ def _listed() -> str:
 def _sequence(name: str, api: str) -> str:
     return f"""
 define private ptr @{name}_of(ptr %x, ptr %held, ptr %row, i64 %depth) {{
-{given(f"{api}_Size", f"{api}_New", f"{api}_GetItem", f"{api}_SetItem", "PyList_Append", "Py_IncRef", "Py_DecRef")}\
+{given(*{"PyList_Size", f"{api}_Size"}, f"{api}_New", f"{api}_GetItem", f"{api}_SetItem", "PyList_Append")}\
+{given("Py_IncRef", "Py_DecRef")}\
   %to = alloca ptr
+  %so.many = call i64 %PyList_Size(ptr %held)
+  %many = icmp ugt i64 %so.many, {_HELD_PARTS}
   %deep = icmp eq i64 %depth, 0
-  br i1 %deep, label %no, label %begin
+  %far = or i1 %many, %deep
+  br i1 %far, label %no, label %begin
 begin:
   %left = sub i64 %depth, 1
   %size = call i64 %{api}_Size(ptr %x)
@@ -349,8 +353,8 @@ no:
 
 
 def _result(at: Offsets) -> str:
-    """Return @is_new: whether a result is an array in memory of its own, which tensors can show; @finished:
-    the tensor for a result, or what Python makes of it and of the arguments.
+    """Return @is_new: whether a result is an array in memory of its own, which tensors can show, and no value;
+    @finished: the tensor for a result, or what Python makes of it and of the arguments. creating: no result is a value.
     """
     kinds = "\n".join([f"    i8 {ord(kind)}, label %kind.{kind}" for kind in _HELD])
     sizes = "".join(
@@ -360,7 +364,7 @@ def _result(at: Offsets) -> str:
         ]
     )
     return f"""
-define private i1 @is_new(ptr %r) {{
+define private i1 @is_new(ptr %r, i1 %creating) {{
 {given("ndarray")}{sure("array", "@is(ptr %r, ptr %ndarray)", "look", "no")}\
 {load("flags", "%r", at.flags, "i32")}{load("dtype", "%r", at.dtype, "ptr")}\
 {load("itemsize", "%dtype", at.itemsize)}\
@@ -374,7 +378,12 @@ define private i1 @is_new(ptr %r) {{
   %any.order = icmp eq i8 %order, {ord("|")}
   %ordered = or i1 %is.native, %any.order
   %swapped = xor i1 %ordered, true
-  %unfit = or i1 %shown, %swapped
+  %count = call i32 @axes_of(ptr %r)
+  %single = icmp eq i32 %count, 0
+  %made = xor i1 %creating, true
+  %value = and i1 %single, %made
+  %other = or i1 %shown, %swapped
+  %unfit = or i1 %other, %value
   br i1 %unfit, label %no, label %fit
 fit:
   switch i8 %kind, label %no [
@@ -383,9 +392,9 @@ fit:
 {sizes}no:
   ret i1 false
 }}
-define private ptr @finished(ptr %r, ptr %held, ptr %row) {{
+define private ptr @finished(ptr %r, ptr %held, ptr %row, i1 %creating) {{
 {given("None", "scalar_types", "PySet_Contains", "Py_DecRef")}{of_row("function")}\
-{sure("new", "@is_new(ptr %r)", "seek", "other")}\
+{sure("new", "@is_new(ptr %r, i1 %creating)", "seek", "other")}\
 {sure("apart", "@is_no_argument(ptr %r, ptr %held)", "wrap", "other")}\
   %t = call ptr @face(ptr %r, ptr %None)
   ret ptr %t
@@ -430,10 +439,48 @@ no:
 """
 
 
+def _arranged() -> str:
+    """Return @arranged: prepares the operands of a universal function, false if it does not take them here."""
+    return f"""
+define private i1 @is_operand(ptr %x) {{
+{given("ndarray", "float", "int", "bool", "complex")}{types("x", "ndarray", "float", "int", "bool", "complex")}\
+  ret i1 %is.one
+}}
+define private i1 @arranged(ptr %to1, i64 %total, ptr %held, ptr %row) {{
+entry:
+  br label %test
+test:
+  %n = phi i64 [0, %entry], [%n.next, %look]
+  %more = icmp ult i64 %n, %total
+  br i1 %more, label %look, label %arrange
+look:
+{load("one", "%to1", "%n", "ptr")}\
+  %n.next = add i64 %n, 1
+  %good = call i1 @is_operand(ptr %one)
+  br i1 %good, label %test, label %no
+arrange:
+{load("first", "%to1", 0, "ptr")}\
+  switch i64 %total, label %yes [ i64 1, label %alone
+                                  i64 2, label %two ]
+alone:
+  %element = call i1 @as_element(ptr %first, ptr %to1, ptr %held)
+  ret i1 %element
+two:
+{load("second", "%to1", 1, "ptr")}\
+  %large = call i1 @spreads(ptr %first, ptr %second, ptr %row)
+  %small = xor i1 %large, true
+  ret i1 %small
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+"""
+
+
 def _known() -> str:
-    """Return @known_call: the entry of what is called, if its function takes arguments that are given so; @arranged:
-    prepares the operands of a universal function, false if it does not take them here; @quietly_with: calls a function
-    with what is laid out, behind a free word.
+    """Return @known_call: the entry of what is called, if its function takes arguments that are given so;
+    @quietly_with: calls a function with what is laid out, behind a free word.
     """
     return f"""
 define private ptr @quietly_with(ptr %function, ptr %to1, i64 %count, ptr %names) {{
@@ -444,13 +491,17 @@ define private ptr @quietly_with(ptr %function, ptr %to1, i64 %count, ptr %names
   ret ptr %r
 busy:
   ret ptr null
-}}define private ptr @known_call(ptr %x, i64 %count, i64 %named, ptr %names, ptr %row) {{
+}}
+define private ptr @known_call(ptr %x, i64 %count, i64 %named, ptr %names, ptr %row) {{
 {given("PyDict_GetItemWithError", "PyTuple_GetItem", "PyLong_AsLongLong", "True")}{of_row("items")}\
 {sure("open", "@is_open()", "ask", "no")}{sure("free", "@no_options()", "find", "no")}\
 {found("entry", "%PyDict_GetItemWithError(ptr %items, ptr %x)", "known", "no")}\
   %most.given = call ptr %PyTuple_GetItem(ptr %entry, i64 1)
   %most = call i64 %PyLong_AsLongLong(ptr %most.given)
-  %fits = icmp sle i64 %count, %most
+  %total = add i64 %count, %named
+  %few = icmp ule i64 %total, {_PARTS}
+  %enough = icmp sle i64 %count, %most
+  %fits = and i1 %few, %enough
   br i1 %fits, label %name, label %no
 name:
   %is.universal = call ptr %PyTuple_GetItem(ptr %entry, i64 2)
@@ -469,21 +520,6 @@ allow:
 no:
   ret ptr null
 }}
-define private i1 @arranged(ptr %to1, i64 %total, ptr %held, ptr %row) {{
-{load("first", "%to1", 0, "ptr")}\
-  switch i64 %total, label %yes [ i64 1, label %alone
-                                  i64 2, label %two ]
-alone:
-  %element = call i1 @as_element(ptr %first, ptr %to1, ptr %held)
-  ret i1 %element
-two:
-{load("second", "%to1", 1, "ptr")}\
-  %large = call i1 @spreads(ptr %first, ptr %second, ptr %row)
-  %small = xor i1 %large, true
-  ret i1 %small
-yes:
-  ret i1 true
-}}
 """
 
 
@@ -494,15 +530,15 @@ def _method() -> str:
     )
     return f"""
 define private ptr @called(ptr %x, ptr %y, i64 %count, ptr %names, ptr %row) {{
-{given("PyTuple_GetItem", "PyList_New", "PyErr_Clear", "Py_DecRef", "PyLong_AsLongLong", "True")}\
+{given("PyTuple_GetItem", "PyList_New", "PyErr_Clear", "Py_DecRef", "PyLong_AsLongLong", "True", "None")}\
   %named = call i64 @names_in(ptr %names)
 {found("entry", "@known_call(ptr %x, i64 %count, i64 %named, ptr %names, ptr %row)", "known", "unknown")}\
   %native = call ptr %PyTuple_GetItem(ptr %entry, i64 0)
   %is.universal = call ptr %PyTuple_GetItem(ptr %entry, i64 2)
   %universal = icmp eq ptr %is.universal, %True
+  %creating = icmp eq ptr %is.universal, %None
   %total = add i64 %count, %named
-  %size = add i64 %total, 1
-  %all = alloca ptr, i64 %size
+  %all = alloca [{_PARTS + 1} x ptr]
   %to1 = getelementptr ptr, ptr %all, i64 1
 {found("held", "%PyList_New(i64 0)", "begin", "unknown")}\
 {sure("taken", "@all_taken(ptr %y, i64 %total, ptr %to1, ptr %held, ptr %row)", "given", "release")}\
@@ -531,7 +567,7 @@ count.it:
   call void %Py_DecRef(ptr %held)
   ret ptr %w
 finish:
-  %t = call ptr @finished(ptr %r, ptr %held, ptr %row)
+  %t = call ptr @finished(ptr %r, ptr %held, ptr %row, i1 %creating)
   %unfinished = icmp eq ptr %t, null
   br i1 %unfinished, label %refuse, label %done
 done:

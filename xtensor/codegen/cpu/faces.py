@@ -25,7 +25,7 @@ FUNCTIONS = (
     *("PyContextVar_Get", "PyObject_Size", "PyObject_RichCompareBool", "PyCell_Get", "PyDict_Size"),
     *("PyFunction_GetCode", "PyFunction_GetDefaults", "PyFunction_GetKwDefaults", "PyBytes_AsString"),
     *("PyDict_Next", "PyObject_GenericGetDict", "PyGC_Disable", "PyGC_Enable", "PyList_New", "PyList_Append"),
-    *("PyList_SetItem", "PyLong_AsLongLong"),
+    *("PyList_SetItem", "PyLong_AsLongLong", "PyMem_RawMalloc", "PyMem_RawFree", "PyErr_NoMemory"),
 )
 
 # closed: a list whose first element is `zero` while the thin way is open; converting: one whose first element is `zero`

@@ -16,7 +16,7 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
-from ..tensor.face import Tensor, valued
+from ..tensor.face import Tensor, is_value, valued
 from .common import as_array, has_gradient
 from .creation import empty
 from .door import through
@@ -28,7 +28,7 @@ class _Arrays(type):
     """
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return not getattr(x, "_is_value", False) if type(x) is Tensor else isinstance(x, numpy.ndarray)
+        return bool(x.shape) or not is_value(x) if type(x) is Tensor else isinstance(x, numpy.ndarray)
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, (Tensor, numpy.ndarray)) or kind is ndarray

@@ -18,8 +18,10 @@ _ROOM = f"{_PACKAGE}.numpy"
 # Modules of Python that ask for their callers.
 _FOR_OTHERS = frozenset(("abc", "functools", "unittest.case"))
 
-# By the name of a module: the ids of the objects that it names, and whether NumPy's names are among them.
-_told: dict[str, tuple[tuple[int, ...], bool]] = {}
+# By the name of a module: a name there, and what of NumPy's names it stands for; or the ids of all objects that it
+# names, of which none is of these.
+_found: dict[str, tuple[str, Any]] = {}
+_without: dict[str, tuple[int, ...]] = {}
 
 
 def class_of(x: Any) -> type:
@@ -27,6 +29,8 @@ def class_of(x: Any) -> type:
     uses NumPy's names.
     """
     kind: type = type(x)
+    if x._data.shape:  # told faster than that the mark of values is not there
+        return kind
     if getattr(x, "_is_value", False) and _ROOM in sys.modules and _uses_names(_asking()):
         kind = x.dtype.type
     return kind
@@ -46,13 +50,20 @@ def _asking() -> dict[str, Any]:
 def _uses_names(names: dict[str, Any]) -> bool:
     """Return whether the names of a module are those of a program that uses NumPy's; remembered until they change."""
     module = str(names.get("__name__"))
+    if module.startswith(f"{_PACKAGE}."):
+        return False
+    name, one = _found.get(module, ("", None))
+    if one is not None and names.get(name) is one:
+        return True
     ids = tuple(map(id, names.values()))
-    known = _told.get(module)
-    if known is not None and known[0] == ids:
-        return known[1]
-    found = module.partition(".")[0] != _PACKAGE and any(map(_is_numpys, list(names.values())))
-    _told[module] = ids, found
-    return found
+    if _without.get(module) == ids:
+        return False
+    for name, one in list(names.items()):
+        if _is_numpys(one):
+            _found[module] = name, one
+            return True
+    _without[module] = ids
+    return False
 
 
 def _is_numpys(x: Any) -> bool:

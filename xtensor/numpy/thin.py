@@ -47,13 +47,13 @@ class AtOnce(Called):
     its owner.
     """
 
+    __qualname__: str  # the given function's
+    _elements = 0
+
     def __init__(self, function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> None:
         update_wrapper(self, function)
         self._function, self._native, self._most = function, native, most
         self._limit = -1  # told at the first call, as finding it takes longer than a call
-
-    __qualname__: str  # the given function's
-    _elements = 0
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Act as a method where a class has this as an attribute, as NumPy's functions in Python do."""

@@ -28,7 +28,10 @@ class _Arrays(type):
     """
 
     def __instancecheck__(cls, x: Any) -> bool:
-        return bool(x.shape) or not is_value(x) if type(x) is Tensor else isinstance(x, numpy.ndarray)
+        if type(x) is not Tensor:
+            return isinstance(x, numpy.ndarray)
+        data = x._data
+        return (type(data) is numpy.ndarray and data.ndim > 0) or not is_value(x)
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return issubclass(kind, (Tensor, numpy.ndarray)) or kind is ndarray

@@ -12,6 +12,8 @@ import sys
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 _PACKAGE = __name__.partition(".")[0]
 _ROOM = f"{_PACKAGE}.numpy"
 
@@ -29,7 +31,8 @@ def class_of(x: Any) -> type:
     uses NumPy's names.
     """
     kind: type = type(x)
-    if x._data.shape:  # told faster than that the mark of values is not there
+    data = x._data
+    if type(data) is np.ndarray and data.ndim:  # told faster than that the mark of values is not there
         return kind
     if getattr(x, "_is_value", False) and _ROOM in sys.modules and _uses_names(_asking()):
         kind = x.dtype.type

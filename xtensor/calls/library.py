@@ -209,6 +209,11 @@ class LongWayError(RuntimeError):
     """Raised if a call is not of the kind that is made at once."""
 
 
+# The errors that send a call the long way, LongWayError among them: NumPy's errors, too, as the long way says better
+# what is wrong.
+LONG_WAY = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
+
+
 def finished(result: Any, held: list[Any]) -> Any:
     """Return a result of NumPy's function with tensors in place of its arrays and scalars. held: the arguments, among
     them all arrays. Raises LongWayError for what no tensor holds, and for arrays that lie in an argument's memory.

@@ -30,7 +30,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Storage, watchers
 from ..tensor.face import Tensor
 from ..tensor.methods import Methods
-from .library import finished
+from .library import LONG_WAY, finished
 from .record import can_generate
 
 
@@ -231,10 +231,6 @@ def _word(one: Any) -> int:
     return 0 if one is None else id(one)
 
 
-# The errors of NumPy's functions with which doors deal: they say better what is wrong.
-_REFUSED = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
-
-
 def _objects() -> dict[str, Any]:
     """Return the objects that the methods' machine code needs, by name."""
     types = {
@@ -243,7 +239,7 @@ def _objects() -> dict[str, Any]:
     }
     singles = {"None": None, "True": True, "False": False, "Ellipsis": ..., "zero": 0, "one": 1, "two": 2}
     state = {"closed": thin_closed, "converting": converting, "watchers": watchers, "context": quiet}
-    state |= {"refused": _REFUSED, "__call__": "__call__", "observers": observers, "in_force": in_force}
+    state |= {"refused": LONG_WAY, "__call__": "__call__", "observers": observers, "in_force": in_force}
     others = {
         "may_share": np.may_share_memory,
         "square": np.square,

@@ -13,13 +13,13 @@ from ..autograd.tape import differentiable
 from ..base.errors import expected
 from ..base.layout import as_index
 from ..base.options import thin_closed
-from ..calls.library import on
+from ..calls.library import LONG_WAY, on
 from ..tensor.face import Tensor, valued
 from .common import as_array, as_arrays, axes_of, give, has_gradient, numbers, with_slope
 from .creation import vander
 from .door import through
 from .shaping import concatenate
-from .thin import LONG_WAY, made_at_once
+from .thin import made_at_once
 
 # How what stands in einsum's lists is written in subscripts. (Booleans, which equal numbers, are none.)
 _LETTERS: dict[tuple[bool, Any], str] = {(False, Ellipsis): "..."}

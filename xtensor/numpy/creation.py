@@ -15,12 +15,13 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
+from ..calls.library import LONG_WAY
 from ..plan.costs import LIBRARY_BELOW
 from ..tensor.face import Tensor, is_value
 from ..tensor.operands import refuse_stranger
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
 from .door import through
-from .thin import LONG_WAY, made_at_once
+from .thin import made_at_once
 
 
 def _made(name: str, function: Callable[..., Tensor], shape: Any, order: Any, dtype: Any, device: Any) -> Tensor:

@@ -116,23 +116,14 @@ _CREATING = {
 # tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
-        *(
-            "array",
-            "copy",
-            "asarray",
-            "asanyarray",
-            "ascontiguousarray",
-            "asfortranarray",
-            "asarray_chkfinite",
-            "from_dlpack",
-        ),
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
         *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
         *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
         *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),
         *("broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit"),
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
-        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices"),
+        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copy"),
         *("einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
         *WRITES,
     )

@@ -15,7 +15,7 @@ import numpy
 
 from ..base.dtypes import is_held
 from ..base.options import settings, thin_closed
-from ..calls.library import LongWayError, tensors_of
+from ..calls.library import LONG_WAY, LongWayError, tensors_of
 from ..calls.thin import WRITTEN_NAMES, Called, called
 from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
@@ -33,10 +33,6 @@ _FLOATS = frozenset((numpy.dtype(numpy.float32), _DOUBLE))
 
 # More positional arguments than any call has.
 _MANY = 1 << 30
-
-
-# The errors that send a call the long way: NumPy's errors, too, as the long way says better what is wrong.
-LONG_WAY = (LongWayError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class AtOnce(Called):

@@ -15,7 +15,7 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..base.options import thin_closed
-from ..calls.library import on
+from ..calls.library import LONG_WAY, on
 from ..calls.thin import Called
 from ..devices.cpu import CPU, NUMBERS
 from ..graph.number import is_traced
@@ -28,7 +28,7 @@ from ..tensor.face import Tensor
 from ..tensor.operands import numpy_of, refuse_stranger
 from .common import SPELLED, answers_itself, as_array, as_mask, beside, give, lone_axis, own_answer
 from .door import door, summary, through
-from .thin import LONG_WAY, changed_at_once, made_at_once, tell, written_at_once
+from .thin import changed_at_once, made_at_once, tell, written_at_once
 
 # The functions of the namespace that do the same as `reduce`, or `accumulate`, of universal functions.
 FOLDS = {

@@ -11,8 +11,8 @@ from .mailbox import load
 
 # Kinds of elements with the most bytes of each: a longdouble, which tensors do not hold, has more.
 _HELD = {"b": 8, "i": 8, "u": 8, "f": 8, "c": 16}
-# Lists in lists to this depth, of so many parts: a list that contains itself goes to the door, and so does a long one,
-# as it is copied here.
+# Lists in lists to this depth, of so many parts each, and with so many lists and arrays in all of them: a list that
+# contains itself goes to the door, and so does a long one, as it is copied here. A call has as many arguments at most.
 _DEPTH, _PARTS, _HELD_PARTS = 8, 64, 128
 _OWNED = 4  # a flag of an array: its memory is its own
 
@@ -126,19 +126,10 @@ def _options() -> str:
     """
     return f"""
 define private i1 @no_options() {{
-{given("in_force", "PyContextVar_Get", "Py_DecRef", "None")}\
-  %into = alloca ptr
-  store ptr null, ptr %into
-  %failure = call i32 %PyContextVar_Get(ptr %in_force, ptr %None, ptr %into)
-  %now = load ptr, ptr %into
-  %unset = icmp eq ptr %now, null
-  br i1 %unset, label %no, label %found
-found:
-  call void %Py_DecRef(ptr %now)
+{given("None")}\
+  %now = call ptr @options_now()
   %none = icmp eq ptr %now, %None
   ret i1 %none
-no:
-  ret i1 false
 }}
 define private i1 @names_allowed(ptr %names, i64 %count) {{
 entry:

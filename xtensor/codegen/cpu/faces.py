@@ -302,9 +302,24 @@ declare i64 @llvm.umax.i64(i64, i64)
 
 def _of_use(at: Offsets) -> str:
     """Return @is_zero: whether a list's first element is `zero`; @is_open: whether the thin way is open; @ready: a
-    tensor's array if it is small and the way open; @unwatched: its array if nobody watches who asks for values.
+    tensor's array if it is small and the way open; @unwatched: its array if nobody watches who asks for values;
+    @options_now: the options in force here, which only serve to be compared, null if Python cannot tell.
     """
     return f"""
+define private ptr @options_now() {{
+{given("in_force", "PyContextVar_Get", "Py_DecRef", "None")}\
+  %into = alloca ptr
+  store ptr null, ptr %into
+  %failure = call i32 %PyContextVar_Get(ptr %in_force, ptr %None, ptr %into)
+  %now = load ptr, ptr %into
+  %unset = icmp eq ptr %now, null
+  br i1 %unset, label %no, label %found
+found:
+  call void %Py_DecRef(ptr %now)
+  ret ptr %now
+no:
+  ret ptr null
+}}
 define private i1 @is_zero(ptr %list) {{
 {given("zero", "PyList_GetItem")}\
   %first = call ptr %PyList_GetItem(ptr %list, i64 0)

@@ -76,16 +76,8 @@ def _state() -> str:
 {same("as.long", "%size", "%length", "s.good")}"""
     return f"""
 define private i1 @state_fits(ptr %kind) {{
-{given("in_force", "PyContextVar_Get", "PyObject_Size", "Py_DecRef", "None")}\
-{word("options", kind="ptr")}{table("spreads")}\
-  %into = alloca ptr
-  store ptr null, ptr %into
-  %failure = call i32 %PyContextVar_Get(ptr %in_force, ptr %None, ptr %into)
-  %now = load ptr, ptr %into
-  %unset = icmp eq ptr %now, null
-  br i1 %unset, label %no, label %found
-found:
-  call void %Py_DecRef(ptr %now)
+{given("PyObject_Size")}{word("options", kind="ptr")}{table("spreads")}\
+{found("now", "@options_now()", "found", "no")}\
 {same("as.before", "%now", "%options", "in.force", "ptr")}\
 {over("s", "%spreads.rows", spread)}\
 {ANSWERS}\

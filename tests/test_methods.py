@@ -22,7 +22,8 @@ import xtensor as xt
 from xtensor.base.options import converting
 from xtensor.calls import thin
 from xtensor.codegen.cpu.compile import host
-from xtensor.tensor.face import Tensor, is_value
+from xtensor.tensor.face import Tensor
+from xtensor.tensor.scalars import is_value
 
 pytestmark = pytest.mark.skipif(host() is None, reason="there is no compiler here")
 

@@ -25,8 +25,9 @@ from .calls.writes import writable
 from .devices import Device
 from .devices.cpu import CPU
 from .storage.storage import Native, refuse_capture, watchers, watching
-from .tensor.face import Tensor, face, from_native, valued
+from .tensor.face import Tensor, face, from_native
 from .tensor.operands import DeviceLike, as_tensor, chosen_device, foreign_array
+from .tensor.scalars import valued
 
 __all__ = ["Generator", "default_rng"]
 

@@ -27,6 +27,7 @@ from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import histories, watchers, watching
 from ..tensor.face import Tensor, face
+from ..tensor.scalars import is_value, marked
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -504,11 +505,14 @@ def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return True
 
 
-def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: Any) -> Callable[[F], F]:
+def differentiable(
+    *, view: bool = False, read_only: bool = False, elementwise: bool = False, **pulls: Any
+) -> Callable[[F], F]:
     """Declare the derivative of a function that is declared neither as elementwise nor as a reduction (calls/rows.py).
 
     Each keyword names an argument (a tensor, or a sequence of them) and says how its cotangent is computed; see Pull.
-    view: whether the result may share the argument's memory. elementwise: whether arguments broadcast.
+    view: whether the result may share the argument's memory; of a value it shares a copy's, unless it is read_only.
+    elementwise: whether arguments broadcast.
     """
 
     def decorate(function: F) -> F:
@@ -518,6 +522,8 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if view and args and type(args[0]) is Tensor and is_value(args[0]) and not read_only:
+                return _seen_apart(call, *args, **kwargs)
             if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
             names, first, several, defaults, sequences = _signature(function)
@@ -541,6 +547,12 @@ def differentiable(*, view: bool = False, elementwise: bool = False, **pulls: An
         return cast(F, call)
 
     return decorate
+
+
+def _seen_apart(view: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Return a view of a value's copy, as nobody sees a value change."""
+    whole = x.viewed(x.blob.layout) if kwargs.get("copy") is False else xt.standard.methods.copied(x, "C")
+    return marked(view(marked(whole, False), *args, **kwargs), True)
 
 
 @cache  # and not computed by the decorator, which would take a tenth of the import

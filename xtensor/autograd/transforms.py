@@ -16,6 +16,8 @@ from functools import reduce, update_wrapper, wraps
 from typing import Any, Concatenate, cast
 from weakref import ref
 
+import numpy as np
+
 from ..base.errors import expected
 from ..base.layout import Shape
 from ..base.naming import pickled_name
@@ -24,6 +26,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import histories
 from ..tensor.face import Tensor, face
 from ..tensor.operands import as_tensor
+from ..tensor.scalars import is_value, marked
 from ..tensor.trees import Rebuild, flatten, paths, rebuilt
 from .back import Way, go_back, leads_elsewhere, walk_back, way_back, whole
 from .rules import Rule, conjugate, first_cotangent, pull_of, xt
@@ -92,6 +95,8 @@ class _Entry:
                 if x.dtype.kind not in "fc":
                     path, must = paths(tree, name)[len(entered)], "be floating-point, to have a gradient"
                     raise TypeError(expected(function, path, must, x.dtype))
+                if isinstance(leaf, (float, complex, np.generic)):
+                    x = marked(x, True)
                 entered.append(self._enter(x))
             self.rebuilds.append((len(leaves), rebuild))
             self.trees.append(rebuilt(rebuild, entered))
@@ -179,7 +184,7 @@ def _alias(x: Tensor) -> Tensor:
     if owner is not None and owner.history is not None:
         with recording(OFF):
             return x.copy("K")
-    alias = face(value)
+    alias = marked(face(value), is_value(x))
     if type(value) is Node:
         value.face = ref(x)
     return alias

@@ -25,7 +25,8 @@ from ..plan.costs import CAPTURING, COMPARED, EXCHANGED_AFTER, FIRST_STEPS
 from ..run import executor as run
 from ..storage.blob import TBlob
 from ..storage.storage import watchers, watching
-from ..tensor.face import Tensor, evaluate, is_value, small
+from ..tensor.face import Tensor, evaluate, small
+from ..tensor.scalars import is_value
 from ..tensor.trees import flatten, rebuilt
 from .dispatch import DISPATCHED_AFTER, REMEMBERED, Call, Kinds, made_thin
 from .given import Shared, holds_arrays

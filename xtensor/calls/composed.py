@@ -19,7 +19,8 @@ from ..base.caches import make_room
 from ..base.options import Settings, settings, thin_closed
 from ..plan.costs import COMPOSED_AT_ONCE, EXCHANGED_AFTER, PREPARED_AFTER
 from ..storage.storage import watchers
-from ..tensor.face import CPU_DEVICE, Tensor, is_value, valued
+from ..tensor.face import CPU_DEVICE, Tensor
+from ..tensor.scalars import is_value, marked
 from .record import can_generate, native_up_to
 from .thin import exchange, is_exchanged
 
@@ -197,7 +198,7 @@ def _shown(x: Tensor) -> Tensor:
         return x
     tensor, blob = Tensor(), x.blob
     tensor._data, tensor._owner, tensor._blob, tensor._step = blob.native(), blob.owner, blob, None
-    return valued(tensor) if is_value(x) else tensor
+    return cast(Tensor, marked(tensor, is_value(x)))
 
 
 def composed_up_to(most: int, *, waits: bool = False) -> Callable[[F], F]:

@@ -18,7 +18,8 @@ from ..graph.number import Again
 from ..plan.costs import EXCHANGED_AFTER, STREAM_BYTES
 from ..run.standing import Standing
 from ..storage.pool import ALIGNMENT
-from ..tensor.face import Tensor, is_value
+from ..tensor.face import Tensor
+from ..tensor.scalars import is_value
 from .computed import computing
 from .leaves import HOLDER
 from .numbers import Numbers

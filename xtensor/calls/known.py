@@ -10,7 +10,8 @@ from ..base.options import Settings, in_force, settings
 from ..graph.number import Again
 from ..run import executor as run
 from ..storage.blob import TBlob
-from ..tensor.face import Tensor, face, valued
+from ..tensor.face import Tensor, face
+from ..tensor.scalars import valued
 from ..tensor.trees import rebuilt
 from .dispatch import (
     AGAIN_AFTER,

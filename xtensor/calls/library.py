@@ -23,8 +23,9 @@ from ..plan.costs import DIRECT_BELOW
 from ..run.executor import seen_later
 from ..storage.blob import TBlob
 from ..storage.storage import Native, histories, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, thin_arrays, wrap
 from ..tensor.operands import Operand, common_device
+from ..tensor.scalars import is_value, marked, valued
 
 
 def native_of(x: Operand) -> Native:
@@ -164,14 +165,14 @@ def captured_call(
             capture.refuse_call(name)  # the function may catch it, and go on by values
             raise prefixed(name, error) from None
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        made = [_owned(part, natives, device).settle() for part in parts]
+        owned = [_owned(part, natives, device) for part in parts]
+        made = [one.settle() for one in owned]
         if name in _DEPENDS_ON_VALUES or _holds_memory(function):
             capture.refuse_call(name)
         found = [TBlob(blob.owner, blob.dtype, blob.layout, device) for blob in made]
         capture.called(function, blobs, found, name=name)
-    if isinstance(result, (tuple, list)):
-        return tuple([face(blob) for blob in found])
-    return _without_rule(face(found[0]), name, tensors)
+    faces = [marked(face(blob), is_value(one)) for blob, one in zip(found, owned, strict=True)]
+    return tuple(faces) if isinstance(result, (tuple, list)) else _without_rule(faces[0], name, tensors)
 
 
 def _without_rule(found: Any, name: str, tensors: tuple[Tensor, ...]) -> Any:
@@ -229,7 +230,7 @@ def tensors_of(result: Any, natives: list[Native]) -> Any:
     if kind is np.ndarray:
         if not is_held(result.dtype) or is_shown(result, natives):
             raise LongWayError
-        return wrap(result, CPU_DEVICE) if result.ndim else valued(wrap(result, CPU_DEVICE))
+        return wrap(result, CPU_DEVICE)
     if isinstance(result, np.generic):
         if not is_held(result.dtype):
             raise LongWayError

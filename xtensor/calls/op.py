@@ -53,8 +53,9 @@ from ..plan.costs import (
 from ..run.executor import at_once
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, valued, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, wrap
 from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
+from ..tensor.scalars import valued
 from .composed import REMEMBERED
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
@@ -97,7 +98,7 @@ class Op:
     rule: its derivative rule; an empty one where there is none.
     slow: the characters of the dtypes for which the library's function is slow.
     below: a list of one number: the bytes up to which calling the library's function is cheaper than recording.
-    reduced: for reductions recorded before, by shape, number of the dtype and parameters: the checked parameters, with
+    reduced: for reductions recorded before, by what decides on their steps and by parameters: the checked parameters, with
         shape and dtype, or for a composed one the macro of its steps, None if there is none.
     known_there, ready: caches for small calls on other devices than the CPU (see elsewhere.py).
     """
@@ -481,7 +482,12 @@ def _remember_reduction(
     """Cache a reduction's checked parameters, and what is recorded for them, if they are of the usual types."""
     if all(type(value) in (int, bool, float, tuple, type(None)) for value in given):
         make_room(op.reduced, REMEMBERED)
-        op.reduced[x.shape, x.dtype.num, given] = found
+        op.reduced[_kind_of(x), given] = found
+
+
+def _kind_of(x: Tensor) -> tuple[Any, ...]:
+    """Return what decides on the steps that a reduction is composed of: captured functions have others."""
+    return x.shape, x.dtype.num, x.device is CPU_DEVICE, bool(watchers)
 
 
 def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
@@ -497,7 +503,7 @@ def _reduced_before(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     if value is None or not worth_recording(limits, nbytes, type(value) is Node, op.most(x.device)):
         return None
     try:
-        found = op.reduced.get((x.shape, x.dtype.num, tuple(params.values())))
+        found = op.reduced.get((_kind_of(x), tuple(params.values())))
     except TypeError:  # a parameter that does not hash: the long way reports what is wrong
         return None
     if found is None:
@@ -659,9 +665,8 @@ def _direct(
     if capture is not None:
         tensors = tuple([x for x in operands if isinstance(x, Tensor)])
         if tensors:
-            return cast(
-                Tensor, captured_call(capture, tensors, op.name, _with_scalars(op, operands, params, backend), device)
-            )
+            function = _with_scalars(op, operands, params, backend)
+            return valued(captured_call(capture, tensors, op.name, function, device))
     natives = [native_of(x) for x in operands]
     dtype = None
     try:

@@ -26,10 +26,11 @@ from ..plan.costs import ELIDED
 from ..run.executor import count_thin_write
 from ..storage.blob import TBlob
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Scalar, Tensor, is_value, small, valued, wrap
+from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
 from ..tensor.methods import Methods
 from ..tensor.operands import SCALARS, answer_of, chosen_device, one_correction, without_operators
 from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
+from ..tensor.scalars import is_value, valued
 from .elsewhere import call_known, update_known
 from .library import reduce_small
 from .op import Op, apply, reduce, reduce_on_tape

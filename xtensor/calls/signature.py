@@ -29,7 +29,8 @@ from ..graph.number import KINDS
 from ..plan.costs import STREAM_BYTES
 from ..storage.blob import TBlob
 from ..storage.pool import ALIGNMENT
-from ..tensor.face import CPU_DEVICE, Tensor, is_value
+from ..tensor.face import CPU_DEVICE, Tensor
+from ..tensor.scalars import is_value
 from .arrays import MOST_COPIED, MOST_FOUND, Snapshot
 from .given import MOST_ELEMENTS, bounds_of, is_remade
 from .reach import (

@@ -28,8 +28,9 @@ from ..plan.costs import CHEAP, FAST_LAUNCH_PAYS, LARGE_UPDATE
 from ..run.executor import before_write, is_new, opened, write, write_again, write_apart
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, valued
+from ..tensor.face import CPU_DEVICE, Tensor
 from ..tensor.operands import SCALARS, Operand, broadcast, common_device, without_operators
+from ..tensor.scalars import valued
 from .elsewhere import update_known
 from .library import native_of
 from .masked import apply_selected, is_selection, selection

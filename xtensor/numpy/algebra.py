@@ -14,7 +14,8 @@ from ..base.errors import expected
 from ..base.layout import as_index
 from ..base.options import thin_closed
 from ..calls.library import LONG_WAY, on
-from ..tensor.face import Tensor, valued
+from ..tensor.face import Tensor
+from ..tensor.scalars import valued
 from .common import as_array, as_arrays, axes_of, give, has_gradient, numbers, with_slope
 from .creation import vander
 from .door import through

@@ -17,8 +17,9 @@ from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
 from ..calls.library import LONG_WAY
 from ..plan.costs import LIBRARY_BELOW
-from ..tensor.face import Tensor, is_value
+from ..tensor.face import Tensor
 from ..tensor.operands import refuse_stranger
+from ..tensor.scalars import is_value
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
 from .door import through
 from .thin import made_at_once

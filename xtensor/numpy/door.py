@@ -26,8 +26,9 @@ from ..devices import Device
 from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, refuse_capture, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, wrap
 from ..tensor.operands import chosen_device, common_device, refuse_stranger
+from ..tensor.scalars import valued
 from .common import constant, has_gradient
 from .thin import AtOnce
 

@@ -84,7 +84,10 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
                 value.__doc__ = summary(getattr(library, name, None))
             theirs = _STABLE.get(name) or getattr(library, name, None)
             most = _MOST.get(name, LIBRARY_BELOW)
-            found[name] = AtOnce(value, theirs, most) if is_thin(name, value, theirs) else value
+            if is_thin(name, value, theirs):
+                found[name] = AtOnce(value, theirs, most, is_computed=name not in _ARRAYS)
+            else:
+                found[name] = value
             if library is numpy and name in _CREATING:
                 found[name] = Creating(value, theirs, _CREATING[name])
             if library is numpy and found[name] is not value:
@@ -111,6 +114,14 @@ _CREATING = {
     **dict.fromkeys(("zeros", "ones", "empty", "full", "linspace"), 4096),
     **dict.fromkeys(("eye", "identity", "tri"), 64),
 }
+
+# Functions whose results are arrays in NumPy, and no scalars, where they have no axes.
+_ARRAYS = frozenset(
+    (
+        *("cov", "cross", "empty_like", "full_like", "i0", "isin", "ones_like", "select", "tensordot", "where"),
+        "zeros_like",
+    )
+)
 
 # Functions that return views, numbers, or an argument itself, that make arrays without others, that write, and that
 # tensors have as methods in machine code.

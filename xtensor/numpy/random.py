@@ -13,8 +13,9 @@ from ..autograd.rules import xt
 from ..base.errors import expected
 from ..random import Generator as _Generator
 from ..storage.storage import refuse_capture
-from ..tensor.face import Tensor, from_native, valued
+from ..tensor.face import Tensor, from_native
 from ..tensor.operands import chosen_device
+from ..tensor.scalars import valued
 from .common import give
 from .door import NUMBERS, are_numbers, drawn_at_once, drawn_from, through
 from .names import attributes

@@ -15,7 +15,8 @@ from ..base.errors import expected, one_of
 from ..base.layout import as_axes, as_axis, as_index, as_shape
 from ..calls.library import in_a_row
 from ..standard.padded import padded
-from ..tensor.face import Tensor, is_value
+from ..tensor.face import Tensor
+from ..tensor.scalars import is_value
 from .common import (
     array_of_any,
     as_array,

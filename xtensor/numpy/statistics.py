@@ -14,8 +14,9 @@ from ..base.errors import expected
 from ..base.layout import as_axes, as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, created, valued
+from ..tensor.face import CPU_DEVICE, Tensor, created
 from ..tensor.operands import common_device
+from ..tensor.scalars import valued
 from .common import as_array, as_arrays, give, has_gradient, numbers, with_slope
 from .door import through
 from .folding import average, mean

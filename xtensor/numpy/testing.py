@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy
 
-from ..tensor.face import Tensor, is_value
+from ..tensor.face import Tensor
 from ..tensor.operands import foreign_array
+from ..tensor.scalars import is_value
 
 globals().update(__all__=numpy.testing.__all__)  # what `from xtensor.numpy.testing import *` takes
 # These call the function that they are given, with the arguments after it: it may be one that wants tensors.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import update_wrapper, wraps
 from types import MethodType
 from typing import Any
@@ -21,8 +22,9 @@ from ..devices.cpu import quickly
 from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW
 from ..run.executor import count_thin_write
 from ..storage.storage import Native
-from ..tensor.face import CPU_DEVICE, Tensor, is_value
+from ..tensor.face import CPU_DEVICE, Tensor
 from ..tensor.operands import chosen_device
+from ..tensor.scalars import is_value, marked
 from .common import answers_itself, own_answer
 
 # The types of arguments besides tensors, and lists and tuples of all these.
@@ -40,15 +42,17 @@ class AtOnce(Called):
     errors for calls that NumPy refuses.
 
     native: NumPy's function. Results that lie in the memory of an argument take the long way, too, as they must share
-    its owner.
+    its owner. is_computed: whether NumPy's results without axes are scalars, and not arrays.
     """
 
     __qualname__: str  # the given function's
     _elements = 0
 
-    def __init__(self, function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW) -> None:
+    def __init__(
+        self, function: Callable[..., Any], native: Any, most: int = LIBRARY_BELOW, *, is_computed: bool = True
+    ) -> None:
         update_wrapper(self, function)
-        self._function, self._native, self._most = function, native, most
+        self._function, self._native, self._most, self._is_computed = function, native, most, is_computed
         self._limit = -1  # told at the first call, as finding it takes longer than a call
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -64,12 +68,13 @@ class AtOnce(Called):
 
     def _answer(self, *args: Any, **given: Any) -> Any:
         limit = self._limit if self._limit >= 0 else self._told()
-        if thin_closed[0] or len(args) > limit or not WRITTEN_NAMES.isdisjoint(given):
+        if len(args) > limit or not WRITTEN_NAMES.isdisjoint(given):
             return self._by_the_long_way(args, given)
-        try:
-            return made_at_once(self._native, args, given, self._most)
-        except LONG_WAY:
-            return self._by_the_long_way(args, given)
+        if not thin_closed[0]:
+            with suppress(*LONG_WAY):
+                return made_at_once(self._native, args, given, self._most)
+        found = self._by_the_long_way(args, given)
+        return found if any(found is x for x in args) else marked(found, self._is_computed)
 
     def _told(self) -> int:
         """Note how many positional arguments are taken, and tell machine code of this function."""

@@ -16,7 +16,8 @@ from ..base.dtypes import canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
-from ..tensor.face import Tensor, is_value, valued
+from ..tensor.face import Tensor
+from ..tensor.scalars import is_value, valued
 from .common import as_array, has_gradient
 from .creation import empty
 from .door import through

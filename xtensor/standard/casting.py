@@ -12,8 +12,9 @@ from ..calls.library import on, thin_call
 from ..calls.op import cast_later
 from ..devices import as_device
 from ..plan.costs import cheap_below
-from ..tensor.face import Tensor, is_value, small, valued
+from ..tensor.face import Tensor, small
 from ..tensor.operands import SCALARS, DeviceLike, as_tensor
+from ..tensor.scalars import is_value, marked
 
 __all__ = ["astype", "result_type"]
 
@@ -32,7 +33,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
         is_small = native.size * target.itemsize <= cheap_below[0]
         found = thin_call(native.astype, [], target) if is_small else None
         if found is not None:
-            return valued(cast(Tensor, found)) if is_value(x) else cast(Tensor, found)
+            return cast(Tensor, marked(found, is_value(x)))
     x = as_tensor(x, "astype")
     if device is not None:
         x = x.to_device(as_device(device, "astype"))
@@ -43,7 +44,7 @@ def astype(x: Tensor, dtype: DType, /, *, copy: bool = True, device: DeviceLike 
     found = cast_later(x, target)
     if found is None:
         found = on(x, "astype", lambda xp, a: convert(a, target))
-    return valued(found) if is_value(x) else found
+    return cast(Tensor, marked(found, is_value(x)))
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:

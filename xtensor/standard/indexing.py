@@ -34,7 +34,7 @@ from ..run.executor import can_look, opened, seen_later
 from ..run.places import Along, Gather, Scatter, Window
 from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
-from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, is_value, thin_arrays, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, thin_arrays, wrap
 from ..tensor.operands import (
     SCALARS,
     Operand,
@@ -46,6 +46,7 @@ from ..tensor.operands import (
     numpy_of,
     of_sequence,
 )
+from ..tensor.scalars import is_value, valued
 from .keys import array_key, checked_key, is_basic, native_key_of, thin_key
 from .told_keys import told_key
 

@@ -21,7 +21,8 @@ from ..plan.costs import cheap_below
 from ..run.executor import before_write
 from ..storage.blob import TBlob
 from ..storage.storage import refuse_capture, watchers
-from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, is_value, small, valued, wrap
+from ..tensor.face import CPU_DEVICE, Tensor, dense_copy, from_native, small, wrap
+from ..tensor.scalars import is_value, marked
 
 Version = tuple[int, int] | None  # of DLPack
 
@@ -110,9 +111,9 @@ def part_of(x: Tensor, which: int) -> Tensor:
     native = x.thin() if x.dtype.kind == "c" and not thin_closed[0] else None
     if native is not None:
         found = x.window(native.imag if which else native.real)
-        return valued(found) if is_value(x) else found
+        return cast(Tensor, marked(found, is_value(x)))
     found = part(x, which) if x.dtype.kind == "c" else xt.imag(x) if which else x[...]
-    return valued(found) if is_value(x) else found
+    return cast(Tensor, marked(found, is_value(x)))
 
 
 def _read_back(g: Tensor, like: Like) -> Tensor:

@@ -30,6 +30,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, Storage, first_use, handed_out, tell_of_a_look, watchers, watching
 from .methods import Methods
 from .operators import Operators
+from .scalars import is_value, marked, valued
 
 # The most parts of a pending tensor that are computed one by one; of more the whole is computed.
 MOST_PARTS = 16
@@ -205,7 +206,7 @@ class Tensor(Operators, Methods):
 
         Values written through it have no gradient, and no gradient reaches this tensor through it.
         """
-        return face(self.blob.detach())
+        return marked(face(self.blob.detach()), is_value(self))
 
     # ---- gradients (autograd.py)
 
@@ -529,6 +530,8 @@ class Tensor(Operators, Methods):
                 return xt.standard.indexing.subscript(self, key)
             tensor = Tensor()
             if type(view) is _ARRAY:
+                if not data.ndim and is_value(self):  # of which a copy is seen
+                    return xt.standard.indexing.subscript(self, key)
                 tensor._data = view
                 tensor._owner = self._owner or self.owner
             else:  # all integers: a value, as NumPy's scalar is
@@ -577,18 +580,6 @@ def face(value: Node | TBlob | Part) -> Tensor:
     tensor._data = value
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
-
-
-def is_value(x: Tensor) -> bool:
-    """Return whether a tensor without axes stands for a scalar, which operators do not change in place."""
-    return getattr(x, "_is_value", False)
-
-
-def valued(x: Tensor) -> Tensor:
-    """Mark a tensor that was computed or selected as a value if it has no axes, and return it."""
-    if not x.shape:
-        x._is_value = True
-    return x
 
 
 def small(x: Tensor, most: int = DIRECT_BELOW) -> Native | None:
@@ -682,11 +673,11 @@ def evaluate(*tensors: Tensor) -> None:
         x.evaluate()
 
 
-def _unpickle(native: Native, device: Device, leaf: bool = False, marked: bool = False) -> Tensor:
-    """Return a pickled tensor, a value if `marked`; memory that came out of band may have other owners."""
+def _unpickle(native: Native, device: Device, leaf: bool = False, value: bool = False) -> Tensor:
+    """Return a pickled tensor, marked as a value or not; memory that came out of band may have other owners."""
     x = from_native(native, device, shared=not native.flags.owndata)
     x.requires_grad = leaf
-    return valued(x) if marked else x
+    return marked(x, value)
 
 
 def dense_copy(blob: TBlob) -> Native:

@@ -94,8 +94,7 @@ class Methods:
     def copy(self, order: str = "C") -> Tensor:
         """Return a copy, packed in C order, or in NumPy's order F, A or K; K keeps the order of the axes in memory."""
         copy: Any = xt.standard.methods.copied(self, order)
-        if getattr(self, "_is_value", False):
-            copy._is_value = True
+        copy._is_value = getattr(self, "_is_value", False)  # a pending copy was taken for a computed value
         return copy
 
     def astype(

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 _PACKAGE = __name__.partition(".")[0]
 _ROOM = f"{_PACKAGE}.numpy"
@@ -24,6 +26,29 @@ _FOR_OTHERS = frozenset(("abc", "functools", "unittest.case"))
 # names, of which none is of these.
 _found: dict[str, tuple[str, Any]] = {}
 _without: dict[str, tuple[int, ...]] = {}
+
+
+def is_value(x: Any) -> bool:
+    """Return whether an object is a tensor without axes that stands for a scalar, which operators do not change."""
+    data = getattr(x, "_data", None)  # of arrays it is told at once, as an attribute that is not there takes long
+    return (type(data) is not np.ndarray or not data.ndim) and getattr(x, "_is_value", False)
+
+
+def valued(x: T) -> T:
+    """Mark a tensor that was computed or selected as a value if it has no axes, and return it."""
+    one: Any = x
+    if not one.shape:
+        one._is_value = True
+    return x
+
+
+def marked(found: T, is_computed: bool) -> T:
+    """Mark a tensor, or each of a tuple of them, as a value or as an array if it has no axes, and return it."""
+    x: Any = found
+    for one in x if isinstance(x, tuple) else (x,):
+        if hasattr(type(one), "_is_value") and not one.shape:
+            one._is_value = is_computed
+    return found
 
 
 def class_of(x: Any) -> type:

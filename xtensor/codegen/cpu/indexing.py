@@ -39,7 +39,15 @@ looked:
   %failed = icmp eq ptr %r, null
   br i1 %failed, label %failure, label %there
 there:
-{sure("array", "@is(ptr %r, ptr %ndarray)", "view", "single")}{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
+{sure("array", "@is(ptr %r, ptr %ndarray)", "seen", "single")}\
+  %axes = call i32 @axes_of(ptr %a)
+  %lone = icmp eq i32 %axes, 0
+  br i1 %lone, label %apart, label %view
+apart:
+  call void %Py_DecRef(ptr %r)
+  br label %long
+view:
+{found("owner", "@owner_of(ptr %x)", "owned", "drop")}\
   %t = call ptr @face(ptr %r, ptr %owner)
   call void %Py_DecRef(ptr %owner)
   ret ptr %t

@@ -512,11 +512,15 @@ def test_small_writes_that_are_refused_change_nothing() -> None:
 
 
 def test_an_empty_key_is_a_value_of_what_has_no_axes() -> None:
-    """As NumPy's scalars are; an Ellipsis selects the view."""
-    x = xt.asarray(1.5) + 1.0
+    """As NumPy's scalars are; an Ellipsis selects the view, of a value an array of its own."""
+    x = xt.asarray(2.5)
     value, view = x[()], x[...]
     view[()] = 7.0
     assert float(x) == 7.0 and float(value) == 2.5 and value.shape == view.shape == ()
     with xt.options(lazy="always"):
         z = (xt.asarray(1.5) + 1.0)[()]
         assert bool(z == 2.5) and not bool(z != 2.5)
+    total = x + 1.0
+    view = total[...]
+    view += 1.0
+    assert float(total) == 8.0 and float(view) == 9.0

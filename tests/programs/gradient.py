@@ -40,10 +40,11 @@ TOLERANCE = 1e-9
 
 
 class Dual:
-    """A value and its slope."""
+    """A value and its slope: two arrays, or two of NumPy's scalars."""
 
     def __init__(self, value: Any, slope: Any) -> None:
-        self.value, self.slope = np.asarray(value), np.asarray(slope)
+        is_scalar = isinstance(value, np.generic)
+        self.value, self.slope = [np.asarray(x)[()] if is_scalar else np.asarray(x) for x in (value, slope)]
 
     def __getitem__(self, key: Any) -> Dual:
         return Dual(self.value[key], self.slope[key])
@@ -54,6 +55,8 @@ class Dual:
         self.slope[key] = slope
 
     def _into(self, other: Dual) -> Dual:
+        if isinstance(self.value, np.generic):
+            return other
         self.value[...], self.slope[...] = other.value, other.slope
         return self
 
@@ -172,7 +175,7 @@ class Duals:
 
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> Dual:
-        return Dual(*[np.where(condition, *pair) for pair in zip(_parts(a), _parts(b), strict=True)])
+        return Dual(*[np.where(condition, *pair)[()] for pair in zip(_parts(a), _parts(b), strict=True)])
 
     @staticmethod
     def maximum(a: Any, b: Any) -> Dual:
@@ -205,7 +208,7 @@ def _extreme(beats: Any, a: Any, b: Any) -> Dual:
     """Return the larger or smaller of two; where they tie, both count half."""
     (x, dx), (y, dy) = _parts(a), _parts(b)
     slope = np.where(beats(x, y), dx, np.where(np.equal(x, y), (dx + dy) / 2, dy))
-    return Dual(np.where(beats(x, y), x, y), slope)
+    return Dual(np.where(beats(x, y), x, y)[()], slope)
 
 
 def _largest(function: Any, x: Dual, axis: Any, keepdims: bool) -> Dual:
@@ -252,7 +255,7 @@ def gradients_of(function: Callable[..., Any], count: int, mode: str) -> Callabl
 
     @xt.fuse
     def go_back(*args: Any) -> None:
-        loss = function(*map(xt.positive, args))  # a program may write into them
+        loss = function(*[xt.asarray(x, copy=True) for x in args])  # a program may write into them
         if loss.requires_grad:
             loss.backward()
 

@@ -412,6 +412,8 @@ class Maker:
         if name is None:
             return None
         x = self.get(name)
+        if isinstance(x, np.generic):  # which NumPy refuses to write, and the standard does not
+            return None
         if not x.flags.writeable:
             return f"{name}[...] = 0"
         advanced = self.chance(0.5)
@@ -468,7 +470,7 @@ class Maker:
         """Add lines about memory seen from outside: exported, written there while calls are pending, imported."""
         if not self.exported:
             name = self.any_of()
-            if name is None:
+            if name is None or name in self.side.scalars():  # of which NumPy has no memory
                 return None
             if self.chance(0.5):
                 self.add(f"{self.target()} = {name} == {name}")  # perhaps pending when the memory goes out

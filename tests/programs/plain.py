@@ -120,7 +120,7 @@ def difference_of(lines: list[str], ours: Side, theirs: Side) -> str | None:
         found = differs(value, right[name])
         if found:
             return f"{name}: {found}"
-    return sharing(mine, right)
+    return sharing(mine, right, theirs.scalars())
 
 
 @lru_cache(8)

@@ -62,8 +62,12 @@ class Oracle:
     @staticmethod
     def where(condition: Any, a: Any, b: Any) -> np.ndarray:
         """Return numpy.where, which alone of NumPy's functions wraps a Python integer that does not fit."""
-        dtype = np.result_type(a, b)
-        return np.where(condition, *[x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (a, b)])
+        dtype, own = np.result_type(a, b), (np.ndarray, np.generic)
+        return np.where(condition, *[x if isinstance(x, own) else np.asarray(x, dtype) for x in (a, b)])[()]
+
+    @staticmethod
+    def tensordot(a: Any, b: Any, **keywords: Any) -> Any:
+        return np.tensordot(a, b, **keywords)[()]  # a scalar, as other functions give
 
     @staticmethod
     def astype(x: np.ndarray, dtype: Any, **keywords: Any) -> np.ndarray:
@@ -88,11 +92,11 @@ class Oracle:
 
     @staticmethod
     def flip(x: np.ndarray, axis: Any = None) -> np.ndarray:
-        return np.flip(x, axis=axis) if x.ndim or axis not in (None, ()) else x[...]
+        return np.flip(x, axis=axis) if x.ndim or axis not in (None, ()) or isinstance(x, np.generic) else x[...]
 
     @staticmethod
-    def pick(x: np.ndarray, *key: int) -> np.ndarray:
-        return np.asarray(x[key])  # of a scalar: an array of its own
+    def pick(x: np.ndarray, *key: int) -> Any:
+        return x[key]
 
     @staticmethod
     def apart(x: Any) -> Any:
@@ -101,7 +105,7 @@ class Oracle:
 
     @staticmethod
     def host(x: np.ndarray) -> np.ndarray:
-        return x
+        return np.asarray(x)
 
     @staticmethod
     def force(x: np.ndarray) -> None:
@@ -157,7 +161,12 @@ class Side:
         self.errors.append(error)
 
     def variables(self) -> dict[str, Any]:
-        return {name: value for name, value in self.names.items() if name[0] == "v" and name[1:].isdigit()}
+        """Return the variables, of NumPy with arrays in place of its scalars, which share memory with no others."""
+        found = {name: value for name, value in self.names.items() if name[0] == "v" and name[1:].isdigit()}
+        return {name: np.asarray(x) if isinstance(x, np.generic) else x for name, x in found.items()}
+
+    def scalars(self) -> set[str]:
+        return {name for name, x in self.names.items() if isinstance(x, np.generic)}
 
 
 def without_frames(error: Exception) -> Exception:
@@ -180,8 +189,12 @@ def compiled(line: str) -> Any:
 
 
 def oracle_side() -> Side:
-    # np.asarray: NumPy's scalars become 0-d arrays
-    return Side(Oracle(), np.asarray)
+    return Side(Oracle(), settled)
+
+
+def settled(x: Any) -> Any:
+    """Return a result as an array, unless it is one of NumPy's scalars."""
+    return x if isinstance(x, np.generic) else np.asarray(x)
 
 
 def run_oracle(lines: list[str], side: Side | None = None) -> Side:
@@ -265,11 +278,16 @@ def moving_strides(x: Any) -> list[int]:
     return [stride for n, stride in zip(x.shape, x.strides, strict=True) if n > 1] if 0 not in x.shape else []
 
 
-def sharing(mine: dict[str, Any], right: dict[str, np.ndarray]) -> str | None:
-    """Return which two variables share memory on one side only, or share it where the write barrier cannot see."""
+def sharing(mine: dict[str, Any], right: dict[str, np.ndarray], scalars: set[str]) -> str | None:
+    """Return which two variables share memory on one side only, or share it where the write barrier cannot see.
+
+    scalars: variables that are NumPy's scalars, of which nobody can tell.
+    """
     tensors = {name: x for name, x in mine.items() if isinstance(x, xt.Tensor)}
     for a, b in combinations(tensors, 2):
         first, second = tensors[a].blob.owner, tensors[b].blob.owner
+        if scalars & {a, b}:
+            continue
         theirs = root(right[a]) is root(right[b])
         touching = first is second or np.may_share_memory(first.bytes, second.bytes)
         if touching and not theirs:

@@ -22,7 +22,7 @@ from .coverage import VARIABLE
 from .kinds import Kind
 from .maker import Maker
 from .plain import EXACT, MODES, difference_of, run_ours
-from .sides import NAME, Oracle, Ours, Side, root, run_oracle
+from .sides import NAME, Oracle, Ours, Side, root, run_oracle, settled
 
 
 class Copies:
@@ -88,7 +88,7 @@ class AtOnce(Copies, Ours):
 
 
 def in_turn() -> Side:
-    return Side(InTurn(), np.asarray)
+    return Side(InTurn(), settled)
 
 
 class ThreadsMaker(Maker):

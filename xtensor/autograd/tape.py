@@ -506,13 +506,13 @@ def _has_no_steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def differentiable(
-    *, view: bool = False, read_only: bool = False, elementwise: bool = False, **pulls: Any
+    *, view: bool = False, of_value: str = "value", elementwise: bool = False, **pulls: Any
 ) -> Callable[[F], F]:
     """Declare the derivative of a function that is declared neither as elementwise nor as a reduction (calls/rows.py).
 
     Each keyword names an argument (a tensor, or a sequence of them) and says how its cotangent is computed; see Pull.
-    view: whether the result may share the argument's memory; of a value it shares a copy's, unless it is read_only.
-    elementwise: whether arguments broadcast.
+    view: whether the result may share the argument's memory. of_value: what a view of a value without axes is: another
+    value, an array, or, if it is read-only, one that shares its memory. elementwise: whether arguments broadcast.
     """
 
     def decorate(function: F) -> F:
@@ -522,8 +522,8 @@ def differentiable(
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if view and args and type(args[0]) is Tensor and is_value(args[0]) and not read_only:
-                return _seen_apart(call, *args, **kwargs)
+            if view and args and type(args[0]) is Tensor and is_value(args[0]) and of_value != "shared":
+                return _seen_apart(call, of_value == "value", *args, **kwargs)
             if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
             names, first, several, defaults, sequences = _signature(function)
@@ -549,10 +549,10 @@ def differentiable(
     return decorate
 
 
-def _seen_apart(view: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _seen_apart(view: Callable[..., Any], is_value: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Return a view of a value's copy, as nobody sees a value change."""
-    whole = x.viewed(x.blob.layout) if kwargs.get("copy") is False else xt.standard.methods.copied(x, "C")
-    return marked(view(marked(whole, False), *args, **kwargs), True)
+    found = view(marked(xt.standard.methods.copied(x, "C"), False), *args, **kwargs)
+    return marked(found, True) if is_value else found
 
 
 @cache  # and not computed by the decorator, which would take a tenth of the import

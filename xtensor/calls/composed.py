@@ -198,7 +198,7 @@ def _shown(x: Tensor) -> Tensor:
         return x
     tensor, blob = Tensor(), x.blob
     tensor._data, tensor._owner, tensor._blob, tensor._step = blob.native(), blob.owner, blob, None
-    return cast(Tensor, marked(tensor, is_value(x)))
+    return marked(tensor, is_value(x))
 
 
 def composed_up_to(most: int, *, waits: bool = False) -> Callable[[F], F]:

@@ -55,7 +55,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native, watchers, watching
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, settled, small, wrap
 from ..tensor.operands import SCALARS, as_operand, as_tensor, broadcast, common_device
-from ..tensor.scalars import valued
+from ..tensor.scalars import marked, valued
 from .composed import REMEMBERED
 from .compositions import macro_of
 from .elsewhere import Known, call_first, call_known, reduce_first, reduce_known
@@ -98,8 +98,8 @@ class Op:
     rule: its derivative rule; an empty one where there is none.
     slow: the characters of the dtypes for which the library's function is slow.
     below: a list of one number: the bytes up to which calling the library's function is cheaper than recording.
-    reduced: for reductions recorded before, by what decides on their steps and by parameters: the checked parameters, with
-        shape and dtype, or for a composed one the macro of its steps, None if there is none.
+    reduced: for reductions recorded before, by what decides on their steps and by parameters: the checked parameters,
+        with shape and dtype, or for a composed one the macro of its steps, None if there is none.
     known_there, ready: caches for small calls on other devices than the CPU (see elsewhere.py).
     """
 
@@ -312,7 +312,7 @@ def _apply(op: Op, operands: tuple[Any, ...], *, is_on_tape: bool = False) -> Te
         if native is not None:
             if cannot_wait:
                 latest_at_once.append(ref(native))
-            return wrap(native, CPU_DEVICE)
+            return wrap(native, CPU_DEVICE) if native.ndim else valued(wrap(native, CPU_DEVICE))
     recorded = recorded_before(op, operands)
     if recorded is not None:
         return recorded
@@ -609,7 +609,9 @@ CAST = _Cast()
 
 
 def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
-    """Return a tensor that is converted to another dtype when it is asked for, or None where to convert it now."""
+    """Return a tensor that is converted to another dtype when it is asked for, an array as copies are if it has no
+    axes, or None where to convert it now.
+    """
     if settings().reproducible and not (is_generated(x.dtype) and is_generated(dtype)):
         return None  # libraries convert alike, but steps fused with it would be the library's as well
     nbytes = x.size * max(x.itemsize, dtype.itemsize)
@@ -618,7 +620,7 @@ def cast_later(x: Tensor, dtype: DType) -> Tensor | None:
         return None
     if exposed_memory((x,)) and not pays_at_once(settings(), nbytes, LAUNCH_PAYS, is_node(x)):
         return None
-    return node_later(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device)
+    return marked(node_later(CAST, (x,), {"dtype": dtype}, x.shape, dtype, x.device), False)
 
 
 def library_later(
@@ -666,7 +668,7 @@ def _direct(
         tensors = tuple([x for x in operands if isinstance(x, Tensor)])
         if tensors:
             function = _with_scalars(op, operands, params, backend)
-            return valued(captured_call(capture, tensors, op.name, function, device))
+            return cast(Tensor, valued(captured_call(capture, tensors, op.name, function, device)))
     natives = [native_of(x) for x in operands]
     dtype = None
     try:

@@ -28,7 +28,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
 from ..tensor.methods import Methods
-from ..tensor.operands import SCALARS, answer_of, chosen_device, one_correction, without_operators
+from ..tensor.operands import SCALARS, Derived, answer_of, chosen_device, one_correction, without_operators
 from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
 from ..tensor.scalars import is_value, valued
 from .elsewhere import call_known, update_known
@@ -249,7 +249,7 @@ def _elided(kernel: Any, x1: Any, x2: Any, a: Any, b: Any) -> Native:
     else:
         result = quickly(kernel, a, b)
     note_made(result, frame)
-    return result
+    return result if result.ndim else result[()]
 
 
 _HELD = Held(references(5, 4, 4), references(7, 4, 4), references(5, 4, 4), references(5, 4, 4))
@@ -328,6 +328,9 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
         repeated = _repeated(*operands)
         if repeated is not None:
             return repeated
+    x1, x2 = operands
+    if issubclass(type(x1), Derived) or issubclass(type(x2), Derived):
+        return NotImplemented
     try:
         return apply(op, operands)
     except StrangerError:

@@ -568,23 +568,24 @@ _FEW = 4096  # elements of 8 bytes or more up to which numpy.where takes longer
 def _where(condition: Any, x1: Any, x2: Any) -> Any:
     """As numpy.where, but a Python integer that does not fit raises OverflowError, as in every other function."""
     if type(x1) is type(x2) is np.ndarray and x1.dtype == x2.dtype:
-        if type(condition) is np.ndarray and condition.dtype is _BOOL and condition.shape == x1.shape == x2.shape:
+        if type(condition) is np.ndarray and condition.dtype is _BOOL and () != condition.shape == x1.shape == x2.shape:
             small = x1.itemsize <= 4 or x1.size <= _FEW
             if small and condition.flags.c_contiguous and x1.flags.c_contiguous and x2.flags.c_contiguous:
                 result = x2.copy()
                 np.putmask(result, condition, x1)  # up to a third less time
                 return result
-        return np.where(condition, x1, x2)
+        return _scalar(np.where(condition, x1, x2))
     dtype = np.result_type(x1, x2)
-    return np.where(condition, *[x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (x1, x2)])
+    operands = [x if isinstance(x, np.ndarray) else np.asarray(x, dtype) for x in (x1, x2)]
+    return _scalar(np.where(condition, *operands))
 
 
 def _real(x: Any) -> Any:
-    return np.real(x).copy()
+    return _scalar(np.real(x).copy())
 
 
 def _imag(x: Any) -> Any:
-    return np.imag(x).copy()
+    return _scalar(np.imag(x).copy())
 
 
 Axes = int | tuple[int, ...] | None

@@ -14,7 +14,7 @@ from ..base.layout import as_axis
 from ..graph.number import Number
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
-from ..tensor.operands import chosen_device, refuse_stranger
+from ..tensor.operands import Derived, chosen_device, refuse_stranger
 
 # The names in xtensor of functions that have other names in NumPy.
 SPELLED = {
@@ -54,7 +54,7 @@ def answers_itself(x: Any) -> bool:
     own = getattr(kind, "__array_ufunc__", None)
     if own is None:
         return _has_methods_alone(kind)
-    return own is not numpy.ndarray.__array_ufunc__  # classes of arrays have NumPy's
+    return own is not numpy.ndarray.__array_ufunc__ or issubclass(kind, Derived)
 
 
 def _has_methods_alone(kind: type) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partialmethod
+from functools import cache, partialmethod, wraps
 from itertools import product
-from types import GenericAlias
+from types import GenericAlias, new_class
 from typing import Any, cast
 
 import numpy
@@ -17,6 +17,7 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
+from ..tensor.operands import Derived
 from ..tensor.scalars import is_value, valued
 from .common import as_array, has_gradient
 from .creation import empty
@@ -25,8 +26,18 @@ from .door import through
 
 class _Arrays(type):
     """The type of `ndarray`: tensors and NumPy's own arrays, such as SciPy's results, are its instances, and calling it
-    makes an empty tensor.
+    makes an empty tensor. Classes that inherit from it are subclasses of NumPy's.
     """
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> Any:
+        if not any(isinstance(one, mcs) for one in bases):
+            return super().__new__(mcs, name, bases, namespace)
+        return new_class(
+            name,
+            tuple([Derived if isinstance(one, mcs) else one for one in bases]),
+            options,
+            lambda own: own.update(namespace),
+        )
 
     def __instancecheck__(cls, x: Any) -> bool:
         if type(x) is not Tensor:
@@ -63,9 +74,26 @@ class _Arrays(type):
         return xt.asarray(_laid(*told))
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") and not callable(getattr(numpy.ndarray, name, None)):
             raise AttributeError(f"type object 'ndarray' has no attribute {name!r}", name=name)
+        return _method(name)
+
+
+@cache
+def _method(name: str) -> Any:
+    """Return an unbound method for tensors and NumPy's arrays, or another attribute of tensors."""
+    ours, theirs = getattr(Tensor, name, None), getattr(numpy.ndarray, name, None)
+    if ours is None and theirs is not None:
+        return theirs
+    if not callable(theirs):
         return getattr(Tensor, name)
+
+    @wraps(cast(Any, ours))
+    def method(self: Any, *args: Any, **given: Any) -> Any:
+        own: Any = theirs if isinstance(self, numpy.ndarray) else ours
+        return own(self, *args, **given)
+
+    return method
 
 
 def _laid(shape: Shape, dtype: Any, *rest: Any) -> Any:
@@ -81,10 +109,8 @@ class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name
 
     __class_getitem__: Any = classmethod(GenericAlias)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        raise TypeError(
-            expected("ndarray", "a class", "not inherit from it, as tensors have no subclasses", cls.__name__)
-        )
+    def __new__(cls, *args: Any, **given: Any) -> Any:
+        return numpy.ndarray.__new__(cast(Any, cls), *args, **given)  # called by classes that inherit
 
 
 class Flat:

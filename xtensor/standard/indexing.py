@@ -256,7 +256,7 @@ def _known(item: Any) -> Any:
     return int(item.shallow_copy().native()) if type(item) is TBlob else item
 
 
-@differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True)
+@differentiable(x=lambda g, key, like: _cotangent(g, key, like), view=True, of_value="array")
 def getitem(x: Tensor, key: Any) -> Tensor:
     """Return `x[key]`: a view for a basic key, else a copy. An integer for each axis selects a value, not a view."""
     if not is_basic(key):

@@ -71,7 +71,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     return tuple(x[...] if x.shape == shape else broadcast_to(x, shape) for x in tensors)
 
 
-@differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True, read_only=True)
+@differentiable(x=lambda g, like: sum_to(g, g.shape, like.shape), view=True, of_value="shared")
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """Return a read-only view of x stretched to `shape`; raises ValueError if x does not broadcast to it.
 

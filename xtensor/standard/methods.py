@@ -108,12 +108,11 @@ def part(x: Tensor, which: int) -> Tensor:
 
 def part_of(x: Tensor, which: int) -> Tensor:
     """Return the real or imaginary part of any tensor; the part of a 0-d value is a value."""
-    native = x.thin() if x.dtype.kind == "c" and not thin_closed[0] else None
+    native = x.thin() if x.dtype.kind == "c" and not thin_closed[0] and not is_value(x) else None
     if native is not None:
-        found = x.window(native.imag if which else native.real)
-        return cast(Tensor, marked(found, is_value(x)))
+        return x.window(native.imag if which else native.real)
     found = part(x, which) if x.dtype.kind == "c" else xt.imag(x) if which else x[...]
-    return cast(Tensor, marked(found, is_value(x)))
+    return marked(found, is_value(x))
 
 
 def _read_back(g: Tensor, like: Like) -> Tensor:
@@ -127,6 +126,8 @@ def view_as(x: Tensor, dtype: Any) -> Any:
     """Return the result of the method `view`."""
     if dtype is np.ndarray or dtype is xt.numpy.ndarray:
         return x[...]
+    if isinstance(dtype, type) and issubclass(dtype, np.ndarray):
+        return x.__array__().view(dtype)
     wanted = x.dtype if dtype is None else np.dtype(dtype)
     if wanted.kind == "V":
         return x.__array__().view(wanted)

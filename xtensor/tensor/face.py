@@ -181,14 +181,15 @@ class Tensor(Operators, Methods):
         return tensor
 
     def view(self, dtype: Any = None, type: Any = None) -> Tensor:
-        """Return a view of the same bytes as another dtype; the length of the last axis is adapted. `np.ndarray`, as
-        either, changes nothing.
+        """Return a view of the same bytes as another dtype; the length of the last axis is adapted. A class of NumPy's
+        arrays, as either, gives one of these over the memory; `np.ndarray` changes nothing.
 
         Gradients pass only between complex numbers and their parts; an integer view of a tensor that has a gradient is
         read-only, as is the copy that a foreign byte order takes. A view as raw bytes or records ("V8") is NumPy's, and
         raises as `__array__` does. Raises ValueError if the bytes do not divide evenly.
         """
-        return xt.standard.methods.view_as(self, dtype if type is None else type)
+        seen = self if type is None or dtype is None else xt.standard.methods.view_as(self, dtype)
+        return xt.standard.methods.view_as(seen, dtype if type is None else type)
 
     def resize(self, *shape: Any, refcheck: bool = True, keep_on_shrink: bool = True) -> Tensor:
         """Change the shape in place, packed in C order, and return this tensor; new elements are 0.

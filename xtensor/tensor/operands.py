@@ -28,6 +28,18 @@ _TENSOR = frozenset((Tensor,))
 _NUMBERS = frozenset(SCALARS)
 
 
+class Derived(np.ndarray):
+    """The base of classes that inherit from `xt.numpy.ndarray`: of NumPy's own arrays, as tensors have no subclasses.
+    NumPy's functions and operators compute with them, and know what the class does with results.
+    """
+
+    def view(self, *given: Any, **named: Any) -> Any:
+        ours, wanted = xt.numpy.ndarray, (*given, *named.values())
+        plain = {name: np.ndarray if one is ours else one for name, one in named.items()}
+        seen: Any = super().view(*[np.ndarray if one is ours else one for one in given], **plain)
+        return xt.asarray(seen, copy=False) if any(one is ours for one in wanted) else seen
+
+
 def refuse_stranger(x: Any, function: str) -> None:
     """Raise an error for arrays whose class changes their meaning: StrangerError for masked arrays, whose reflected
     operators know the mask, another TypeError for matrices.

@@ -94,6 +94,8 @@ class Operators:
         def __invert__(self, /) -> Tensor: ...
 
     def __matmul__(self, other: Any, /) -> Tensor:
+        if issubclass(type(other), xt.tensor.operands.Derived):
+            return NotImplemented
         try:
             return xt.matmul(self, other)
         except StrangerError:
@@ -101,6 +103,8 @@ class Operators:
             return NotImplemented if plain is other else xt.matmul(self, plain)
 
     def __rmatmul__(self, other: Any, /) -> Tensor:
+        if issubclass(type(other), xt.tensor.operands.Derived):
+            return NotImplemented
         try:
             return xt.matmul(other, self)
         except StrangerError:

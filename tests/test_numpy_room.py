@@ -472,9 +472,7 @@ def test_a_written_array_is_known_to_gradients() -> None:
         (lambda x: np.add(x, numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
         (lambda x: np.sum(numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
         (lambda x: np.lexsort((numpy.ma.masked_array([1, 2, 3]),)), TypeError, "MaskedArray"),
-        (lambda x: np.array(["text"]), TypeError, "asarray"),
-        (lambda x: np.exp(numpy.array([None])), TypeError, "got object"),
-        (lambda x: np.zeros(3, object), TypeError, "got object"),
+        (lambda x: np.exp(numpy.array([None])), TypeError, "has no callable exp"),
         (lambda x: np.max(x, where=x > 1), ValueError, "initial"),
         (lambda x: np.concatenate([]), ValueError, "need at least one array"),
         (lambda x: np.split(x, 2), ValueError, "equal division"),
@@ -662,8 +660,6 @@ def test_what_has_arrays_selects_and_is_selected() -> None:
         x[Refusing()]
     with pytest.raises(TypeError, match="a parameter must be .*, got Refusing"):
         np.random.default_rng(0).choice(Refusing())
-    with pytest.raises(TypeError, match="dtype must be a boolean, .*, got <U1"):
-        np.where(x > 2, "x", "y")
 
 
 class Frame(Column):
@@ -718,7 +714,7 @@ def test_one_number_that_is_drawn_is_a_number(name: str) -> None:
 
 @pytest.mark.parametrize("a", [["red", "green"], ("red", "green"), [b"red", b"green"], [sum, None, max]])
 def test_what_no_tensor_holds_is_drawn_from_a_list(a: Any) -> None:
-    """One element is no array: NumPy's text or the object itself. Arrays of them are refused."""
+    """One element is no array: NumPy's text or the object itself. Arrays of them are NumPy's own."""
     for ours, theirs in (
         (np.random.default_rng(1), numpy.random.default_rng(1)),
         (np.random.RandomState(1), numpy.random.RandomState(1)),
@@ -726,8 +722,9 @@ def test_what_no_tensor_holds_is_drawn_from_a_list(a: Any) -> None:
         found, expected = ours.choice(a), theirs.choice(a)
         assert found == expected and type(found) is type(expected)
         assert ours.choice(a, p=[0.0, 1.0, 0.0][: len(a)]) == a[1]
-        with pytest.raises(TypeError, match="^random.choice: the result's dtype must be"):
-            ours.choice(a, 2)
+        theirs.choice(a, p=[0.0, 1.0, 0.0][: len(a)])
+        found, expected = ours.choice(a, 2), theirs.choice(a, 2)
+        assert type(found) is numpy.ndarray and found.dtype == expected.dtype and found.tolist() == expected.tolist()
     np.random.seed(1)
     assert np.random.choice(a) == numpy.random.RandomState(1).choice(a)
 

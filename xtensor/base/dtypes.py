@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import check_choice, expected
+from .errors import UnheldError, check_choice, expected
 
 __all__ = [
     "bool",
@@ -114,8 +114,8 @@ ANY = Category("any", "biufc")
 def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") -> DType:
     """Return `dtype` as a native-endian numpy.dtype xtensor can hold.
 
-    Takes a dtype, its name, a NumPy scalar type or a Python type. Raises TypeError for anything else and for
-    kinds with no place in the standard (object, string, datetime, long double).
+    Takes a dtype, its name, a NumPy scalar type or a Python type. Raises TypeError for anything else, UnheldError (a
+    TypeError) for kinds with no place in the standard (object, string, datetime, long double).
     """
     held = _HELD.get(dtype) if isinstance(dtype, np.dtype) else None
     if held is not None:
@@ -127,8 +127,13 @@ def canonical(dtype: Any, function: str = "asarray", argument: str = "dtype") ->
         raise TypeError(expected(function, argument, must, repr(dtype))) from None
     if dtype is None or found not in _HELD:
         got = repr(dtype) if dtype is None or isinstance(dtype, str) else found
-        raise TypeError(expected(function, argument, must, got))
+        raise UnheldError(expected(function, argument, must, got))
     return _HELD[found]
+
+
+def can_hold(dtype: DType) -> builtins.bool:
+    """Return whether a tensor can have elements of this dtype, perhaps in another byte order."""
+    return dtype in _HELD
 
 
 def is_held(dtype: DType) -> builtins.bool:

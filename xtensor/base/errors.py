@@ -16,6 +16,10 @@ class StrangerError(TypeError):
     """An operand of a type unknown to xtensor; operators then return NotImplemented."""
 
 
+class UnheldError(TypeError):
+    """Elements that no tensor holds: texts, objects, records, dates. Under NumPy's names NumPy computes with these."""
+
+
 # The errors of library functions for operands that they refuse.
 REFUSED = (TypeError, ValueError, IndexError, OverflowError, RuntimeError)
 
@@ -41,7 +45,7 @@ def prefixed(function: str, error: Exception) -> Exception:
         return error
     if type(error).__name__ == "LinAlgError":
         return type(error)(f"{function}: {text}")
-    kinds = (AxisError, IndexError, OverflowError, ValueError, TypeError)
+    kinds = (AxisError, IndexError, OverflowError, ValueError, UnheldError, TypeError)
     kind = next((kind for kind in kinds if isinstance(error, kind)), RuntimeError)
     return kind(f"{function}: {text}")
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..autograd.rules import RULES, Pull, Rule, pull_of, xt
 from ..autograd.tape import active
 from ..base.dtypes import ANY, Category, is_held
-from ..base.errors import REFUSED, StrangerError, expected, one_of
+from ..base.errors import REFUSED, StrangerError, UnheldError, expected, one_of
 from ..base.options import thin_closed
 from ..devices.cpu import CPU, NUMBERS, floats_beside, quickly, spreads
 from ..graph.node import Node
@@ -333,6 +333,8 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
         return NotImplemented
     try:
         return apply(op, operands)
+    except UnheldError:
+        return NotImplemented
     except StrangerError:
         plain = tuple(map(without_operators, operands))
         if any(one is not other for one, other in zip(plain, operands, strict=True)):

@@ -9,12 +9,14 @@ import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
+from ..base.dtypes import can_hold
 from ..base.errors import check_choice, expected
 from ..base.layout import as_axis
 from ..graph.number import Number
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
 from ..tensor.operands import Derived, chosen_device, refuse_stranger
+from ..tensor.scalars import is_value, marked
 
 # The names in xtensor of functions that have other names in NumPy.
 SPELLED = {
@@ -47,10 +49,14 @@ SPELLED = {
 
 
 def answers_itself(x: Any) -> bool:
-    """Return whether an operand belongs to another library that makes NumPy's functions call its own."""
-    if isinstance(x, (Tensor, numpy.generic)) or type(x) is Number:
-        return False
+    """Return whether an operand belongs to another library that makes NumPy's functions call its own, or is an array
+    that no tensor holds.
+    """
     kind = type(x)
+    if kind is numpy.ndarray:
+        return not can_hold(x.dtype)
+    if isinstance(x, (Tensor, numpy.generic)) or kind is Number:
+        return False
     own = getattr(kind, "__array_ufunc__", None)
     if own is None:
         return _has_methods_alone(kind)
@@ -67,7 +73,7 @@ def _has_methods_alone(kind: type) -> bool:
 def as_natives(x: Any) -> Any:
     """Return an argument with arrays in place of its tensors."""
     if isinstance(x, Tensor):
-        return numpy.asarray(x)
+        return numpy.asarray(x)[()] if is_value(x) else numpy.asarray(x)
     return type(x)(map(as_natives, x)) if type(x) in (list, tuple) else x
 
 
@@ -75,16 +81,20 @@ def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """Return the result of NumPy's function for an operand that answers itself: a Series, for instance, or arrays,
     which become tensors. It may depend on anything, so a function that does this is not captured.
     """
+    native = getattr(native, "__wrapped__", native)
     refuse_capture(native.__name__)
-    return _as_tensors(native(*map(as_natives, args), **{key: as_natives(x) for key, x in given.items()}))
+    return as_tensors(native(*map(as_natives, args), **{key: as_natives(x) for key, x in given.items()}))
 
 
-def _as_tensors(found: Any) -> Any:
+def as_tensors(found: Any) -> Any:
+    """Return a result of NumPy's with tensors in place of its arrays, but for those that no tensor holds."""
     if isinstance(found, (list, tuple)):
-        parts = [_as_tensors(one) for one in found]
+        parts = [as_tensors(one) for one in found]
         return type(found)(*parts) if hasattr(found, "_fields") else type(found)(parts)
-    is_array = type(found) is numpy.ndarray or isinstance(found, numpy.generic)
-    return xt.asarray(found) if is_array else found  # a matrix stays one
+    is_scalar = isinstance(found, numpy.generic)
+    if not (is_scalar or type(found) is numpy.ndarray) or not can_hold(found.dtype):
+        return found  # a matrix stays one
+    return marked(xt.asarray(found), is_scalar)
 
 
 def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:

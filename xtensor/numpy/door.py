@@ -16,7 +16,7 @@ import numpy
 from ..autograd.history import refuse_leaf, written
 from ..autograd.rules import Like, Rule, xt
 from ..autograd.tape import Step, active, is_recording, remember, step_of, steps_of
-from ..base.dtypes import canonical, is_held
+from ..base.dtypes import can_hold, canonical, is_held
 from ..base.errors import expected
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
@@ -111,7 +111,7 @@ class Passage:
 
     def back(self, result: Any, device: Device) -> Any:
         """Return a result with tensors in place of its arrays and numbers."""
-        if isinstance(result, numpy.character):  # one text, which `random.choice` took from a list, is no array
+        if isinstance(result, (numpy.ndarray, numpy.generic)) and not can_hold(result.dtype):
             return result
         if isinstance(result, (numpy.ndarray, numpy.generic)) or (device != "cpu" and device.backend.owns(result)):
             return self._tensor(result, device)

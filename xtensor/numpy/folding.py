@@ -13,7 +13,7 @@ from ..base.errors import expected
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
-from .common import as_array, as_condition, as_mask, flattened, give, lone_axis
+from .common import answers_itself, as_array, as_condition, as_mask, flattened, give, lone_axis
 from .door import through
 from .ufuncs import folded
 
@@ -73,12 +73,17 @@ def min(
     return folded("min", a, axis, out, keepdims, initial, where)
 
 
+def _condition(a: Any) -> Any:
+    """Return an argument as a boolean tensor, but for one that answers itself."""
+    return a if type(a) is not Tensor and answers_itself(a) else as_condition(a)
+
+
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
-    return folded("all", as_condition(a), axis, out, keepdims, None, where)
+    return folded("all", _condition(a), axis, out, keepdims, None, where)
 
 
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:
-    return folded("any", as_condition(a), axis, out, keepdims, None, where)
+    return folded("any", _condition(a), axis, out, keepdims, None, where)
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Tensor:

@@ -18,7 +18,7 @@ from ..plan.costs import COMPOSED_BELOW, LIBRARY_BELOW, STABLE_BELOW, TWICE_BELO
 from . import algebra, creation, folding, selecting, shaping, statistics
 from .common import SPELLED
 from .door import WRITES, door, summary
-from .thin import AtOnce, Creating, stably
+from .thin import AtOnce, Creating, or_natively, stably
 from .ufuncs import FORMULAS, Ufunc, ufunc
 from .views import ndarray, ndenumerate
 
@@ -28,23 +28,8 @@ NATIVE, COMPOSED, LIBRARY, OWN = "native and fused", "composed", "through the li
 LEFT_OUT = {
     "memmap": "a file is mapped by numpy.memmap, whose arrays xt.asarray takes",
     **dict.fromkeys(("matrix", "asmatrix", "bmat"), "matrices multiply by *, which tensors do not"),
-    **dict.fromkeys(("recarray", "record", "rec", "fromregex"), "no dtype of the standard has fields"),
-    **dict.fromkeys(("char", "strings"), "no dtype of the standard holds text"),
-    **dict.fromkeys(
-        [
-            "busday_count",
-            "busday_offset",
-            "busdaycalendar",
-            "is_busday",
-            "datetime_as_string",
-            "datetime_data",
-            "isnat",
-        ],
-        "no dtype of the standard holds dates",
-    ),
     "emath": "its results are complex where a value asks for it; cast to a complex dtype instead",
     "ma": "tensors have no masks; xt.where and the nan-functions stand in for them",
-    "frompyfunc": "its functions return objects; np.vectorize takes dtypes",
     **dict.fromkeys(("nditer", "nested_iters", "flatiter", "broadcast"), "an iterator over NumPy's own memory"),
     **dict.fromkeys(("core", "f2py", "ctypeslib"), "NumPy's inner parts"),
     **dict.fromkeys(("test", "show_config", "show_runtime", "get_include", "info"), "about NumPy as it is installed"),
@@ -66,6 +51,8 @@ SAME = frozenset(
         *("exceptions", "dtypes", "typing", "linalg.LinAlgError", "poly1d", "polynomial"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
         *("random.SeedSequence", "random.bit_generator"),
+        *("char", "strings", "rec", "record", "recarray", "fromregex", "frompyfunc"),
+        *("busday_count", "busday_offset", "busdaycalendar", "is_busday", "datetime_as_string", "datetime_data"),
     )
 )
 
@@ -77,7 +64,7 @@ _WRITTEN = (algebra, creation, folding, selecting, shaping, statistics)
 
 def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
     """Return the public functions of a file of this package, with NumPy's summaries for those without a docstring."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in vars(module).items():
         if name[0] != "_" and str(getattr(value, "__module__", "")) == module.__name__:
             if isinstance(value, FunctionType) and not value.__doc__:
@@ -86,6 +73,8 @@ def functions(module: ModuleType, library: ModuleType) -> dict[str, Any]:
             most = _MOST.get(name, LIBRARY_BELOW)
             if is_thin(name, value, theirs):
                 found[name] = AtOnce(value, theirs, most, is_computed=name not in _ARRAYS)
+            elif isinstance(value, FunctionType) and callable(theirs) and name not in _AT_ONCE:
+                found[name] = or_natively(value, theirs)
             else:
                 found[name] = value
             if library is numpy and name in _CREATING:
@@ -137,6 +126,15 @@ _NOT_THIN = frozenset(
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copy"),
         *("einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
         *WRITES,
+    )
+)
+
+
+# Functions of that kind that are called too often for another call between, and see themselves to what no tensor holds.
+_AT_ONCE = frozenset(
+    (
+        *("einsum", "sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),
+        *("result_type", "can_cast", "isdtype", "common_type", "min_scalar_type", "from_dlpack"),
     )
 )
 

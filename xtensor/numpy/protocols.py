@@ -17,11 +17,10 @@ from ..base.errors import expected
 from ..base.options import settings
 from ..calls.thin import reflected
 from ..devices.cpu import NUMBERS
-from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
 from ..tensor.operands import SCALARS
 from ..tensor.operators import MIRRORED, SPELLED
-from .common import answers_itself, as_natives
+from .common import answers_itself, as_natives, own_answer
 from .door import found_in, through
 from .thin import AtOnce, of_floats
 from .views import sliding_window_view
@@ -80,8 +79,7 @@ def _their_answer(others: list[Any], ufunc: Any, method: str, inputs: tuple[Any,
         found = type(x).__array_ufunc__(x, ufunc, method, *inputs, **given)
         if found is not NotImplemented:
             return found
-    refuse_capture(ufunc.__name__)
-    return getattr(ufunc, method)(*map(as_natives, inputs), **{key: as_natives(x) for key, x in given.items()})
+    return own_answer(getattr(ufunc, method), *inputs, **given)
 
 
 def _items(inputs: tuple[Any, ...]) -> list[Any]:

@@ -16,7 +16,7 @@ from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, from_native
 from ..tensor.operands import chosen_device
 from ..tensor.scalars import valued
-from .common import give
+from .common import answers_itself, give
 from .door import NUMBERS, are_numbers, drawn_at_once, drawn_from, through
 from .names import attributes
 
@@ -60,6 +60,16 @@ class Generator(_Generator):
             return through("random.choice", self.native.choice, (a, size, *rest), given)
         return super().choice(a, size, *rest, **given)
 
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        if _are_objects(x):
+            return through("random.permutation", self.native.permutation, (x, axis), {})
+        return super().permutation(x, axis)
+
+    def permuted(self, x: Any, axis: int | None = None, **given: Any) -> Any:
+        if _are_objects(x) or given:
+            return through("random.permuted", self.native.permuted, (x,), {"axis": axis, **given})
+        return super().permuted(x, axis)
+
     def spawn(self, n_children: int) -> list[Any]:
         refuse_capture("random.spawn")
         return [Generator(child) for child in self.native.spawn(n_children)]
@@ -72,10 +82,12 @@ class Generator(_Generator):
 
 
 def _are_objects(a: Any) -> bool:
-    """Return whether a list or tuple has elements that no tensor holds, such as texts or functions."""
+    """Return whether an array, list or tuple has elements that no tensor holds, such as texts or functions."""
     held = (Tensor, Number, numpy.generic, numpy.ndarray, list, tuple)
-    return isinstance(a, (list, tuple)) and not all(
-        isinstance(x, held) and not isinstance(x, numpy.character) for x in a
+    return (
+        answers_itself(a)
+        or isinstance(a, (list, tuple))
+        and not all(isinstance(x, held) and not isinstance(x, numpy.character) for x in a)
     )
 
 

@@ -15,7 +15,7 @@ from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from .common import array_of_any, as_array, as_condition, as_mask, beside, flattened, give, has_gradient
+from .common import array_of_any, as_array, as_condition, as_mask, as_tensors, beside, flattened, give, has_gradient
 from .door import through
 from .shaping import concatenate, expand_dims
 
@@ -340,7 +340,7 @@ class vectorize:  # noqa: N801 - NumPy's name
         if any(x.requires_grad for x in tensors):
             raise NotImplementedError("vectorize: a gradient does not go through a function of Python numbers")
         result = theirs(*map(_host, args), **{name: _host(x) for name, x in kwargs.items()})
-        return tuple([xt.asarray(one) for one in result]) if isinstance(result, tuple) else xt.asarray(result)
+        return as_tensors(result)
 
 
 def _host(x: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 
 from ..base.dtypes import is_held
+from ..base.errors import UnheldError
 from ..base.options import settings, thin_closed
 from ..calls.library import LONG_WAY, LongWayError, tensors_of
 from ..calls.thin import WRITTEN_NAMES, Called, called
@@ -85,7 +86,9 @@ class AtOnce(Called):
     def _by_the_long_way(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         if args and type(args[0]) is not Tensor and answers_itself(args[0]):
             return own_answer(self._native, *args, **given)
-        return self._function(*args, **given)
+        with suppress(UnheldError):
+            return self._function(*args, **given)
+        return own_answer(self._native, *args, **given)
 
 
 class Creating(AtOnce):
@@ -100,7 +103,23 @@ class Creating(AtOnce):
     def _answer(self, *args: Any, **given: Any) -> Any:
         if self._limit < 0:
             self._told()
-        return self._function(*args, **given)
+        try:
+            return self._function(*args, **given)
+        except UnheldError:
+            return own_answer(self._native, *args, **given)
+
+
+def or_natively(function: Callable[..., Any], native: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls NumPy's for what no tensor holds."""
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except UnheldError:
+            return own_answer(native, *args, **given)
+
+    return call
 
 
 def tell(one: Called, native: Any, most: int, is_universal: bool | None, elements: int = 0) -> None:
@@ -112,6 +131,7 @@ def tell(one: Called, native: Any, most: int, is_universal: bool | None, element
 def stably(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return NumPy's sort or argsort as a function that keeps equal elements in order, for calls that name no kind."""
 
+    @wraps(function)
     def native(
         a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> Any:

@@ -12,7 +12,7 @@ import numpy
 from ..autograd.rules import conjugate, xt
 from ..autograd.tape import active, differentiable, steps_of
 from ..base.dtypes import canonical
-from ..base.errors import expected
+from ..base.errors import UnheldError, expected
 from ..base.layout import Shape
 from ..base.options import thin_closed
 from ..calls.library import LONG_WAY, on
@@ -26,7 +26,7 @@ from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
 from ..tensor.operands import numpy_of, refuse_stranger
-from .common import SPELLED, answers_itself, as_array, as_mask, beside, give, lone_axis, own_answer
+from .common import SPELLED, answers_itself, as_array, as_mask, as_tensors, beside, give, lone_axis, own_answer
 from .door import door, summary, through
 from .thin import changed_at_once, made_at_once, tell, written_at_once
 
@@ -87,27 +87,29 @@ class Ufunc(Called):
         """Compute the function for operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not self._is_told:
             self._tell()
-        if not options and len(operands) == self.nin:
-            if not _PLAIN.issuperset(map(type, operands)):
-                if any(answers_itself(x) for x in operands):
-                    return self.native(*operands)
-                operands = self._taken(operands)
-            if self._is_composed and not thin_closed[0]:
-                try:
-                    return made_at_once(self.native, operands, {})
-                except LONG_WAY:
-                    pass
-            return self.function(*operands)
-        out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
-        most = self.below[0] * self.times
-        if (
-            type(out) is Tensor
-            and len(options) <= 1
-            and self.is_native
-            and written_at_once(self.native, operands[: self.nin], out, most)
-        ):
-            return out
-        return self._with_options(operands, **options)
+        with suppress(UnheldError):
+            if not options and len(operands) == self.nin:
+                if not _PLAIN.issuperset(map(type, operands)):
+                    if any(answers_itself(x) for x in operands):
+                        return as_tensors(self.native(*operands))
+                    operands = self._taken(operands)
+                if self._is_composed and not thin_closed[0]:
+                    try:
+                        return made_at_once(self.native, operands, {})
+                    except LONG_WAY:
+                        pass
+                return self.function(*operands)
+            out = operands[self.nin] if len(operands) == self.nargs and not options else options.get("out")
+            most = self.below[0] * self.times
+            if (
+                type(out) is Tensor
+                and len(options) <= 1
+                and self.is_native
+                and written_at_once(self.native, operands[: self.nin], out, most)
+            ):
+                return out
+            return self._with_options(operands, **options)
+        return own_answer(self.native, *operands, **options)
 
     def _tell(self) -> None:
         """Tell machine code of this function."""
@@ -249,6 +251,15 @@ def _fits(shape: Shape, wider: Shape) -> bool:
 _LISTED = frozenset((numpy.ndarray, list, tuple))
 
 
+def _answered(
+    name: str, x: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any, options: dict[str, Any]
+) -> Tensor:
+    """Return NumPy's own reduction of what no tensor holds, or of what answers itself."""
+    given = {"out": out, "keepdims": keepdims or None, "initial": initial, "where": None if where is True else where}
+    stated = {key: value for key, value in (given | options).items() if value is not None}
+    return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
+
+
 def folded(
     name: str, x: Any, axis: Any, out: Any, keepdims: bool, initial: Any = None, where: Any = True, **options: Any
 ) -> Tensor:
@@ -258,20 +269,16 @@ def folded(
     reduced along axis 0 or -1, except for its mean, as in NumPy.
     """
     if type(x) is not Tensor and answers_itself(x):
-        given = {
-            "out": out,
-            "keepdims": keepdims or None,
-            "initial": initial,
-            "where": None if where is True else where,
-        }
-        stated = {key: value for key, value in (given | options).items() if value is not None}
-        return cast(Tensor, own_answer(getattr(numpy, name), x, axis, **stated))
+        return _answered(name, x, axis, out, keepdims, initial, where, options)
     if type(x) in _LISTED and out is None and initial is None and where is True and not thin_closed[0]:
         try:
             return cast(Tensor, made_at_once(getattr(numpy, name), (x, axis), options | {"keepdims": bool(keepdims)}))
         except LONG_WAY:
             pass
-    x = as_array(x, name)
+    try:
+        x = as_array(x, name)
+    except UnheldError:
+        return _answered(name, x, axis, out, keepdims, initial, where, options)
     if isinstance(out, _ARRAYS) and "dtype" in options and options["dtype"] is None and out.dtype.kind in "iufc":
         options["dtype"] = numpy.promote_types(x.dtype, out.dtype)  # in which NumPy adds up, too
     axis = axis if name == "mean" else lone_axis(x, axis)

@@ -12,14 +12,14 @@ import numpy
 
 from ..autograd.rules import Like, xt
 from ..autograd.tape import differentiable
-from ..base.dtypes import canonical
+from ..base.dtypes import can_hold, canonical
 from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
 from ..tensor.operands import Derived
 from ..tensor.scalars import is_value, valued
-from .common import as_array, has_gradient
+from .common import as_array, as_tensors, has_gradient
 from .creation import empty
 from .door import through
 
@@ -63,7 +63,7 @@ class _Arrays(type):
         strides: Any = None,
         order: str | None = None,
     ) -> Any:
-        if buffer is None and strides is None:
+        if buffer is None and strides is None and can_hold(numpy.dtype(dtype)):
             return empty(shape, dtype, order or "C")
         told = as_shape(shape, "ndarray"), dtype, buffer, offset, strides, order
         if isinstance(buffer, Tensor):
@@ -71,7 +71,7 @@ class _Arrays(type):
                 must = "have no gradient, which would be lost (use x.detach())"
                 raise RuntimeError(expected("ndarray", "buffer", must, "one that has"))
             return through("ndarray", _laid, told, {})
-        return xt.asarray(_laid(*told))
+        return as_tensors(_laid(*told))
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_") and not callable(getattr(numpy.ndarray, name, None)):
@@ -98,8 +98,8 @@ def _method(name: str) -> Any:
 
 def _laid(shape: Shape, dtype: Any, *rest: Any) -> Any:
     """Return NumPy's array over a buffer, in native byte order."""
-    held = canonical(dtype, "ndarray")
-    return numpy.ndarray(shape, dtype, *rest).astype(held, copy=False)
+    made = numpy.ndarray(shape, dtype, *rest)
+    return made.astype(canonical(dtype, "ndarray"), copy=False) if can_hold(made.dtype) else made
 
 
 class ndarray(metaclass=_Arrays):  # noqa: N801 - NumPy's name

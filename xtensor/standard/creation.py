@@ -16,7 +16,7 @@ import numpy as np
 from ..autograd.rules import Like, sum_to, xt
 from ..autograd.tape import OFF, begin, differentiable, recording
 from ..base.dtypes import DEFAULTS, DType, canonical, check_real, is_held, real_of
-from ..base.errors import REFUSED, check_choice, expected
+from ..base.errors import REFUSED, UnheldError, check_choice, expected
 from ..base.layout import Shape, as_index, as_shape, contiguous
 from ..base.options import thin_closed
 from ..base.profiling import noting, observers
@@ -161,7 +161,7 @@ def _from_host(obj: Any, dtype: DType | None, device: Device, copy: bool | None)
     if isinstance(native, Tensor):
         return _from_tensor(native, dtype, device, copy)
     if native.dtype.kind == "O" and not isinstance(obj, (np.ndarray, np.generic)):
-        raise TypeError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
+        raise UnheldError(expected("asarray", "obj", "be an array, a scalar or nested sequences", type(obj).__name__))
     wanted = canonical(native.dtype if dtype is None else dtype, "asarray")
     if copy is False and wanted != native.dtype:
         raise ValueError(expected("asarray", "copy", f"be None or True to make {wanted} of {native.dtype}", copy))

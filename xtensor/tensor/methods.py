@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from numpy.exceptions import AxisError
 
-from ..base.errors import expected
+from ..base.errors import UnheldError, expected
 from ..storage.storage import handed_out, watchers
 from .scalars import class_of
 
@@ -101,9 +101,12 @@ class Methods:
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Tensor:
         dtype = float if dtype is None else dtype
-        if casting == "unsafe" and order == "K":
-            return xt.astype(self, dtype, copy=copy)
-        return xt.standard.methods.cast_as(self, dtype, order, casting, copy)
+        try:
+            if casting == "unsafe" and order == "K":
+                return xt.astype(self, dtype, copy=copy)
+            return xt.standard.methods.cast_as(self, dtype, order, casting, copy)
+        except UnheldError:  # an array of NumPy's, with texts or objects
+            return xt.numpy.common.as_natives(self).astype(dtype, order, casting)
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Tensor:
         lengths = shape[0] if len(shape) == 1 else shape

@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from ..base.dtypes import DType
-from ..base.errors import StrangerError, expected, mismatch, prefixed
+from ..base.errors import StrangerError, UnheldError, expected, mismatch, prefixed
 from ..base.layout import Shape, broadcast_shapes
 from ..base.options import settings
 from ..devices import Device, as_device, known_devices
@@ -190,7 +190,7 @@ def asarray_host(
     if native.dtype.kind == "O" and all(isinstance(item, int) for item in native.flat):
         raise OverflowError(expected(function, argument, "hold integers of at most 64 bits", "a larger one"))
     if native.dtype.kind not in "biufc":
-        raise TypeError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
+        raise UnheldError(expected(function, argument, "hold numbers or booleans", f"{native.dtype} elements"))
     return _constant(native, device)
 
 

@@ -26,7 +26,7 @@ from ..graph.node import Node, View
 from ..plan.costs import DIRECT_BELOW
 from ..storage.blob import TBlob
 from ..storage.storage import histories, watchers, watching
-from ..tensor.face import Tensor, face
+from ..tensor.face import CPU_DEVICE, Tensor, face, wrap
 from ..tensor.scalars import is_value, marked
 from .rules import RULES, Like, Pull, Rule, fit, pull_of, times, xt
 
@@ -517,13 +517,16 @@ def differentiable(
 
     def decorate(function: F) -> F:
         taken = {name: pull_of(pull) for name, pull in pulls.items()}
+        has_own_views = view and of_value != "shared"
         rule = Rule(function.__name__, taken, elementwise=elementwise, view=view)
         RULES[rule.name] = rule
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if view and args and type(args[0]) is Tensor and is_value(args[0]) and of_value != "shared":
-                return _seen_apart(call, of_value == "value", *args, **kwargs)
+            if has_own_views and args:
+                x = args[0]
+                if type(x) is Tensor and (type(x._data) is not np.ndarray or not x._data.ndim) and is_value(x):
+                    return _seen_apart(call, of_value == "value", *args, **kwargs)
             if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
             names, first, several, defaults, sequences = _signature(function)
@@ -551,7 +554,9 @@ def differentiable(
 
 def _seen_apart(view: Callable[..., Any], is_value: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Return a view of a value's copy, as nobody sees a value change."""
-    found = view(marked(xt.standard.methods.copied(x, "C"), False), *args, **kwargs)
+    native = None if thin_closed[0] or x._step is not None else x.thin()
+    whole = marked(xt.standard.methods.copied(x, "C"), False) if native is None else wrap(native.copy(), CPU_DEVICE)
+    found = view(whole, *args, **kwargs)
     return marked(found, True) if is_value else found
 
 

@@ -45,7 +45,7 @@ def valued(x: T) -> T:
 def marked(found: T, is_computed: bool) -> T:
     """Mark a tensor, or each of a tuple of them, as a value or as an array if it has no axes, and return it."""
     x: Any = found
-    for one in x if isinstance(x, tuple) else (x,):
+    for one in x if issubclass(type(x), tuple) else (x,):  # isinstance() would ask a tensor for its class
         if hasattr(type(one), "_is_value") and not one.shape:
             one._is_value = is_computed
     return found

@@ -1,4 +1,6 @@
-"""Classes that inherit from `np.ndarray` are subclasses of NumPy's own arrays, and meet tensors in functions."""
+"""Classes that inherit from `np.ndarray` are subclasses of NumPy's own arrays, as matrices and masked arrays are, and
+functions and operators with one of these and tensors give what NumPy gives.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +69,9 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "as it is": lambda np, x, t: np.asanyarray(x),
     "product of matrices": lambda np, x, t: np.reshape(t, (1, 3)) @ x.reshape(3, 1),
     "matrix times array": lambda np, x, t: x.reshape(1, 3) @ np.reshape(t, (3, 1)),
+    "reshaped": lambda np, x, t: np.reshape(x, (3, 1)),
+    "flat": lambda np, x, t: np.ravel(x),
+    "two axes": lambda np, x, t: np.atleast_2d(x),
 }
 TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "asarray": lambda np, x, t: np.asarray(x),
@@ -175,3 +180,40 @@ def test_a_captured_function_computes_with_it() -> None:
         x[0] = value
         found = fused(np.asarray([1.0, 2.0]))
         numpy.testing.assert_array_equal(numpy.asarray(found), numpy.exp([value, 2.0]) * 2.0 + [1.0, 2.0])
+
+
+# M: a matrix; A: a masked array; t: a tensor; v: a row of it.
+OTHERS = """
+    M * M; M * t; t * M; t @ M; M @ t; M + t; t + M; 2 * M; M.T; M.I; np.linalg.inv(M); np.dot(t, M); np.dot(M, t);
+    np.sum(M); np.sum(M, 0); np.mean(M, axis=1); np.exp(M); np.add(t, M); np.asarray(M); np.array(M); np.asanyarray(M);
+    np.matrix([[1, 2], [3, 4]]); np.asmatrix(t); np.bmat([[t, t]]); np.multiply(M, t); np.concatenate([M, M]);
+    np.vstack([M, t]); np.reshape(M, (4, 1)); np.ravel(M); np.transpose(M); np.trace(M); np.linalg.eigvals(M);
+    np.linalg.solve(M, v); np.diag(M); np.where(M > 1, M, t); np.unique(M); np.allclose(M, t); np.linalg.norm(M);
+    np.shape(M); np.squeeze(M); np.einsum('ij,jk', M, t); A + t; t + A; t - A; A - t; t / A; A * t[0, 0]; t[0, 0] * A;
+    np.sum(A); np.mean(A); np.add(t, A); np.exp(A); np.max(A); np.sqrt(A); np.maximum(A, t); np.std(A); np.median(A);
+    np.cumsum(A); np.concatenate([A, A]); np.abs(A); np.sort(A); np.where(t > 1, A, 0.0); np.round(A); np.clip(A, 1, 2);
+    np.dot(A, t); np.outer(A, t); np.size(A); np.lexsort((A[0],)); np.ma.mean(A); np.ma.masked_where(t > 2, t);
+    np.ma.array(t, mask=t > 2); np.ma.masked_invalid(t); A.filled(0.0); np.ma.filled(A, 0.0) * t; np.ma.is_masked(A);
+    np.interp(1.5, np.ma.array([1.0, 2.0]), v)
+"""
+
+
+def described(result: Any) -> Any:
+    """Return the class, dtype, shape and elements of a result: of tensors, and of scalars, as those of arrays."""
+    kind = type(result).__name__
+    if not isinstance(result, (xt.Tensor, numpy.ndarray, numpy.generic)):
+        return kind.replace("bool_", "bool"), result
+    plain = numpy.ma.filled(result, -9.0) if "Mask" in kind else numpy.asarray(result)
+    return kind if kind in ("matrix", "MaskedArray") else "array", plain.dtype, plain.shape, plain.round(12).tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [one.strip() for one in OTHERS.replace("\n", " ").split(";")])
+def test_matrices_and_masked_arrays_are_numpys(name: str) -> None:
+    def result(np: Any) -> Any:
+        rows: Any = [[1.0, 2.0], [3.0, 4.0]]
+        matrix, masked = numpy.matrix(rows), numpy.ma.masked_array(rows, [[False, True], [False, False]])
+        t = np.asarray([[1.0, 2.0], [3.0, 5.0]])
+        return eval(name, {"np": np, "M": matrix, "A": masked, "t": t, "v": t[0]})
+
+    assert described(result(np)) == described(result(numpy))

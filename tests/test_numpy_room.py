@@ -469,9 +469,6 @@ def test_a_written_array_is_known_to_gradients() -> None:
         (lambda x: x.sum(out=np.zeros(3)), ValueError, "sum: out must have the result's shape"),
         (lambda x: x.argmax(out=np.zeros((), bool)), TypeError, "argmax: out must hold int64"),
         (lambda x: x.max(out=0.0), TypeError, "max: out must be a tensor, got float"),
-        (lambda x: np.add(x, numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
-        (lambda x: np.sum(numpy.ma.masked_array([1, 2, 3])), TypeError, "MaskedArray"),
-        (lambda x: np.lexsort((numpy.ma.masked_array([1, 2, 3]),)), TypeError, "MaskedArray"),
         (lambda x: np.exp(numpy.array([None])), TypeError, "has no callable exp"),
         (lambda x: np.max(x, where=x > 1), ValueError, "initial"),
         (lambda x: np.concatenate([]), ValueError, "need at least one array"),
@@ -490,13 +487,6 @@ def test_errors(call: Callable[..., Any], error: type[Exception], text: str) -> 
     """NumPy's classes, and texts that say what is wrong."""
     with pytest.raises(error, match=text):
         call(xt.asarray([1.0, 2.0, 3.0]))
-
-
-def test_a_matrix_is_refused() -> None:
-    with pytest.warns(PendingDeprecationWarning):
-        m = numpy.matrix([[1, 2], [3, 4]])
-    with pytest.raises(TypeError, match="matrix"):
-        np.multiply(xt.ones((2, 2)), m)
 
 
 def test_removed_names_are_told_apart_as_numpy_does() -> None:

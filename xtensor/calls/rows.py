@@ -28,7 +28,7 @@ from ..storage.blob import TBlob
 from ..storage.storage import Native
 from ..tensor.face import CPU_DEVICE, Scalar, Tensor, small, wrap
 from ..tensor.methods import Methods
-from ..tensor.operands import SCALARS, Derived, answer_of, chosen_device, one_correction, without_operators
+from ..tensor.operands import SCALARS, answer_of, chosen_device, is_derived, one_correction, without_operators
 from ..tensor.operators import COMPARED, MIRRORED, SPELLED, Operators
 from ..tensor.scalars import is_value, valued
 from .elsewhere import call_known, update_known
@@ -329,7 +329,9 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
         if repeated is not None:
             return repeated
     x1, x2 = operands
-    if issubclass(type(x1), Derived) or issubclass(type(x2), Derived):
+    if is_derived(type(x1)):  # a matrix's operators take no tensors
+        return getattr(x1, f"__{SPELLED[op.name]}__")(np.asarray(x2))
+    if is_derived(type(x2)):
         return NotImplemented
     try:
         return apply(op, operands)

@@ -10,12 +10,12 @@ import numpy
 from ..autograd.rules import xt
 from ..autograd.tape import active, differentiable, steps_of
 from ..base.dtypes import can_hold
-from ..base.errors import check_choice, expected
+from ..base.errors import UnheldError, check_choice, expected
 from ..base.layout import as_axis
 from ..graph.number import Number
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor, created
-from ..tensor.operands import Derived, chosen_device, refuse_stranger
+from ..tensor.operands import chosen_device, is_derived
 from ..tensor.scalars import is_value, marked
 
 # The names in xtensor of functions that have other names in NumPy.
@@ -60,7 +60,7 @@ def answers_itself(x: Any) -> bool:
     own = getattr(kind, "__array_ufunc__", None)
     if own is None:
         return _has_methods_alone(kind)
-    return own is not numpy.ndarray.__array_ufunc__ or issubclass(kind, Derived)
+    return own is not numpy.ndarray.__array_ufunc__ or is_derived(kind)
 
 
 def _has_methods_alone(kind: type) -> bool:
@@ -104,8 +104,14 @@ def as_array(x: Any, function: str = "asarray", device: Any = None) -> Tensor:
     """
     if type(x) is Tensor:
         return x
-    refuse_stranger(x, function)
+    refuse_derived(x, function)
     return xt.asarray(x, device=device)
+
+
+def refuse_derived(x: Any, function: str) -> None:
+    """Raise UnheldError for an array whose class changes what it does: NumPy's function is to be called with it."""
+    if is_derived(type(x)):
+        raise UnheldError(expected(function, "an operand", "be a mere array", type(x).__name__))
 
 
 def array_of_any(x: Any) -> Any:

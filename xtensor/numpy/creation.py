@@ -18,7 +18,7 @@ from ..base.options import thin_closed
 from ..calls.library import LONG_WAY
 from ..plan.costs import LIBRARY_BELOW
 from ..tensor.face import Tensor
-from ..tensor.operands import Derived, refuse_stranger
+from ..tensor.operands import is_derived, refuse_stranger
 from ..tensor.scalars import is_value
 from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
 from .door import through
@@ -144,7 +144,7 @@ def array(
                 return cast(Tensor, made_at_once(numpy.array, (object,), {}))
         if type(object) is list or type(object) is Tensor:
             return _apart(xt.asarray(object, copy=True), object)
-    if subok and isinstance(object, Derived):
+    if subok and is_derived(type(object)):
         return cast(Tensor, numpy.array(object, dtype, copy=copy, order=cast(Any, order), subok=True, ndmin=ndmin))
     _refuse_mask(object, "array")
     if isinstance(copy, str):
@@ -202,9 +202,8 @@ def asarray(
 
 
 def asanyarray(a: Any, dtype: Any = None, order: str | None = None, **options: Any) -> Tensor:
-    if isinstance(a, Derived):
+    if is_derived(type(a)):
         return cast(Tensor, numpy.asanyarray(a, dtype, cast(Any, order), **options))
-    refuse_stranger(a, "asanyarray")  # which would stay a matrix
     return asarray(a, dtype, order, **options)
 
 

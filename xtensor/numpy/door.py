@@ -27,9 +27,9 @@ from ..devices.cpu import CPU
 from ..storage.blob import TBlob
 from ..storage.storage import Native, refuse_capture, watchers, watching
 from ..tensor.face import CPU_DEVICE, Tensor, face, from_native, wrap
-from ..tensor.operands import chosen_device, common_device, refuse_stranger
+from ..tensor.operands import chosen_device, common_device
 from ..tensor.scalars import valued
-from .common import constant, has_gradient
+from .common import constant, has_gradient, refuse_derived
 from .thin import AtOnce
 
 # The functions that write their first argument, by its name; `out`, which any function may have, is written too.
@@ -98,7 +98,7 @@ class Passage:
             return x
         if type(x) in (list, tuple):
             return type(x)([self.there(one, written=written) for one in x])
-        refuse_stranger(x, self.name)
+        refuse_derived(x, self.name)
         return x
 
     def _to_write(self, x: Tensor) -> Native:

@@ -27,9 +27,7 @@ NATIVE, COMPOSED, LIBRARY, OWN = "native and fused", "composed", "through the li
 # Names that are left out, and why.
 LEFT_OUT = {
     "memmap": "a file is mapped by numpy.memmap, whose arrays xt.asarray takes",
-    **dict.fromkeys(("matrix", "asmatrix", "bmat"), "matrices multiply by *, which tensors do not"),
     "emath": "its results are complex where a value asks for it; cast to a complex dtype instead",
-    "ma": "tensors have no masks; xt.where and the nan-functions stand in for them",
     **dict.fromkeys(("nditer", "nested_iters", "flatiter", "broadcast"), "an iterator over NumPy's own memory"),
     **dict.fromkeys(("core", "f2py", "ctypeslib"), "NumPy's inner parts"),
     **dict.fromkeys(("test", "show_config", "show_runtime", "get_include", "info"), "about NumPy as it is installed"),
@@ -51,7 +49,19 @@ SAME = frozenset(
         *("exceptions", "dtypes", "typing", "linalg.LinAlgError", "poly1d", "polynomial"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
         *("random.SeedSequence", "random.bit_generator"),
-        *("char", "strings", "rec", "record", "recarray", "fromregex", "frompyfunc"),
+        *(
+            "ma",
+            "matrix",
+            "asmatrix",
+            "bmat",
+            "char",
+            "strings",
+            "rec",
+            "record",
+            "recarray",
+            "fromregex",
+            "frompyfunc",
+        ),
         *("busday_count", "busday_offset", "busdaycalendar", "is_busday", "datetime_as_string", "datetime_data"),
     )
 )
@@ -133,7 +143,7 @@ _NOT_THIN = frozenset(
 # Functions of that kind that are called too often for another call between, and see themselves to what no tensor holds.
 _AT_ONCE = frozenset(
     (
-        *("einsum", "sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),
+        *("sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),
         *("result_type", "can_cast", "isdtype", "common_type", "min_scalar_type", "from_dlpack"),
     )
 )

@@ -84,7 +84,7 @@ class AtOnce(Called):
         return self._limit
 
     def _by_the_long_way(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if args and type(args[0]) is not Tensor and answers_itself(args[0]):
+        if any(type(x) is not Tensor and answers_itself(x) for x in args):
             return own_answer(self._native, *args, **given)
         with suppress(UnheldError):
             return self._function(*args, **given)

@@ -25,8 +25,19 @@ from ..standard.indexing import added
 from ..standard.statistical import running_extremes
 from ..storage.storage import watchers
 from ..tensor.face import Tensor
-from ..tensor.operands import numpy_of, refuse_stranger
-from .common import SPELLED, answers_itself, as_array, as_mask, as_tensors, beside, give, lone_axis, own_answer
+from ..tensor.operands import numpy_of
+from .common import (
+    SPELLED,
+    answers_itself,
+    as_array,
+    as_mask,
+    as_tensors,
+    beside,
+    give,
+    lone_axis,
+    own_answer,
+    refuse_derived,
+)
 from .door import door, summary, through
 from .thin import changed_at_once, made_at_once, tell, written_at_once
 
@@ -121,7 +132,7 @@ class Ufunc(Called):
         arrays.
         """
         for x in operands:
-            refuse_stranger(x, self.__name__)
+            refuse_derived(x, self.__name__)
         return tuple([self._as_operand(x) for x in operands])
 
     def _as_operand(self, x: Any) -> Any:

@@ -40,6 +40,13 @@ class Derived(np.ndarray):
         return xt.asarray(seen, copy=False) if any(one is ours for one in wanted) else seen
 
 
+def is_derived(kind: type) -> bool:
+    """Return whether a class inherits from NumPy's arrays and changes what they do: matrices, masked arrays, and those
+    of programs. A memmap is a mere array.
+    """
+    return issubclass(kind, np.ndarray) and kind is not np.ndarray and kind is not np.memmap
+
+
 def refuse_stranger(x: Any, function: str) -> None:
     """Raise an error for arrays whose class changes their meaning: StrangerError for masked arrays, whose reflected
     operators know the mask, another TypeError for matrices.

@@ -94,7 +94,7 @@ class Operators:
         def __invert__(self, /) -> Tensor: ...
 
     def __matmul__(self, other: Any, /) -> Tensor:
-        if issubclass(type(other), xt.tensor.operands.Derived):
+        if xt.tensor.operands.is_derived(type(other)):
             return NotImplemented
         try:
             return xt.matmul(self, other)
@@ -103,7 +103,7 @@ class Operators:
             return NotImplemented if plain is other else xt.matmul(self, plain)
 
     def __rmatmul__(self, other: Any, /) -> Tensor:
-        if issubclass(type(other), xt.tensor.operands.Derived):
+        if xt.tensor.operands.is_derived(type(other)):
             return NotImplemented
         try:
             return xt.matmul(other, self)

@@ -282,7 +282,11 @@ NUMBERS = frozenset((bool, int, float))
 
 def are_numbers(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     """Return whether all arguments are numbers, or shapes for what is drawn, and no capture is watching."""
-    if watchers or observers or (given and (len(given) > 1 or "size" not in given)):
+    if watchers or observers:
+        return False
+    if not given and NUMBERS.issuperset(map(type, args)):  # the commonest case, found out at once
+        return True
+    if given and (len(given) > 1 or "size" not in given):
         return False
     for x in (*args, *given.values()):
         if not NUMBERS.issuperset(map(type, x) if type(x) is tuple else (type(x),)) and x is not None:
@@ -290,12 +294,17 @@ def are_numbers(args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     return True
 
 
-def drawn_from(found: Any, device: Device, otherwise: Callable[[Any], Any]) -> Any:
-    """Return what NumPy has just drawn as a number or a thin face; `otherwise` takes what is neither."""
+def drawn_from(found: Any, device: Device | None, otherwise: Callable[[Any], Any]) -> Any:
+    """Return what NumPy has just drawn as a number or a thin face, a value of a scalar; `otherwise` takes other things.
+
+    device: of the generator, None for the default one.
+    """
     if type(found) in NUMBERS:
         return found
-    is_thin = type(found) is numpy.ndarray and device is CPU_DEVICE and not thin_closed[0] and is_held(found.dtype)
-    return wrap(found, CPU_DEVICE) if is_thin else otherwise(found)
+    if not isinstance(found, (numpy.ndarray, numpy.generic)) or thin_closed[0] or not is_held(found.dtype):
+        return otherwise(found)
+    is_here = (device or chosen_device(None, "random")) is CPU_DEVICE
+    return wrap(found, CPU_DEVICE) if is_here else otherwise(found)
 
 
 def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
@@ -305,7 +314,7 @@ def drawn_at_once(name: str, theirs: Callable[..., Any], call: Callable[..., Any
     def drawn(*args: Any, **given: Any) -> Any:
         if not are_numbers(args, given):
             return call(*args, **given)
-        return drawn_from(theirs(*args, **given), chosen_device(None, name), beside)
+        return drawn_from(theirs(*args, **given), None, beside)
 
     def beside(found: Any) -> Any:
         return through(name, lambda: found, (), {})

@@ -148,7 +148,8 @@ def _at_once(name: str) -> Any:
     def method(self: Generator, *args: Any, **given: Any) -> Any:
         if not are_numbers(args, given):
             return ours(self, *args, **given)
-        return drawn_from(getattr(self.native, name)(*args, **given), self.device, partial(beside, self))
+        found = getattr(self.native, name)(*args, **given)
+        return found if type(found) in NUMBERS else drawn_from(found, self.device, partial(beside, self))
 
     def beside(self: Generator, found: Any) -> Any:
         return valued(from_native(numpy.asarray(found), self.device))

@@ -206,6 +206,19 @@ def test_refused_assignments_change_nothing(dtype: str, value: Any, error: type[
     assert x.tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("kind", [xt.asarray, np.asarray, list, tuple])
+@pytest.mark.parametrize("key", [[False, True, True], [0, 2], ([0, 2],), (slice(1), [1, 2])], ids=repr)
+def test_arrays_are_assigned_where_arrays_select(kind: Any, key: Any) -> None:
+    """Tensors, NumPy's arrays and lists alike, whichever of them the key has, too."""
+    for make in (xt.asarray, np.asarray):
+        n = np.zeros((2, 3) if len(key) == 2 and type(key) is tuple else 3)
+        x = xt.asarray(n, copy=True)
+        at = tuple([make(one) if type(one) is list else one for one in (key if type(key) is tuple else (key,))])
+        x[at if type(key) is tuple else at[0]] = kind([3.0, 4.0])
+        n[key] = [3.0, 4.0]
+        np.testing.assert_array_equal(x.numpy(), n)
+
+
 def test_overflow_does_not_warn() -> None:
     """A value that a smaller float cannot hold becomes infinite without a warning."""
     x = xt.ones(3, dtype=xt.float32)

@@ -208,7 +208,8 @@ define private ptr @set(ptr %x, ptr %key, ptr %value, ptr %row) {{
 other:
 {found("index", "@native_key(ptr %key)", "native", "long")}\
   %integers = call i1 @is_plain(ptr %index)
-  %number = icmp eq ptr %taken, %value
+  %numbers = call i1 @is(ptr %taken, ptr %ndarray)
+  %number = xor i1 %numbers, true
   %either = or i1 %integers, %number
   br i1 %either, label %go, label %arrays
 arrays:

@@ -143,6 +143,39 @@ def test_a_class_makes_arrays_itself() -> None:
     assert type(x) is Named and x.tolist() == [1.0, 2.0] and x.name == "named"
 
 
+def test_a_class_wraps_results_itself() -> None:
+    """In mere arrays, values, or by the base's method: what it is given can be viewed as such an array."""
+
+    def classes(np: Any) -> list[Any]:
+        class Mere(np.ndarray):  # type: ignore[name-defined, misc]
+            def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+                plain = array.view(np.ndarray)
+                return plain[()] if return_scalar else plain
+
+        class Based(np.ndarray):  # type: ignore[name-defined, misc]
+            def __array_wrap__(self, array: Any, *rest: Any) -> Any:
+                return super().__array_wrap__(array, *rest) if array.ndim else array[()]
+
+        class Unbound(np.ndarray):  # type: ignore[name-defined, misc]
+            def __array_wrap__(self, array: Any, *rest: Any) -> Any:
+                return np.ndarray.__array_wrap__(self, array, *rest) if array.ndim else array[()]
+
+        return [Mere, Based, Unbound]
+
+    for kind, plain in zip(classes(np), classes(numpy), strict=True):
+        x, right = np.asarray([1.0, -2.0]).view(kind), numpy.asarray([1.0, -2.0]).view(plain)
+        for call in (lambda x: x + 1.0, lambda x: x < 0.0, abs, lambda x: x.sum(axis=0, keepdims=True)):
+            found, wanted = call(x), call(right)
+            assert type(found) is (xt.Tensor if type(wanted) is numpy.ndarray else kind) and found.dtype == wanted.dtype
+            numpy.testing.assert_array_equal(numpy.asarray(found), wanted)
+        assert x.sum() == -1.0 and bool(np.any(x < 0.0)) and np.mean(x) == -0.5 and np.std(x) == 1.5
+        assert type(np.ndarray.view(x, np.ndarray)) is xt.Tensor
+        seen = x
+        x += 1.0
+        right += 1.0
+        assert type(x) is (kind if type(right) is plain else xt.Tensor) and seen.tolist() == [2.0, -1.0]
+
+
 def test_a_class_has_other_bases_and_keywords() -> None:
     class Mixed:
         def __init_subclass__(cls, *, word: str = "", **options: Any) -> None:

@@ -84,13 +84,15 @@ def _method(name: str) -> Any:
     """Return an unbound method for tensors and NumPy's arrays, or another attribute of tensors."""
     ours, theirs = getattr(Tensor, name, None), getattr(numpy.ndarray, name, None)
     if ours is None and theirs is not None:
-        return theirs
+        return getattr(Derived, name)
     if not callable(theirs):
         return getattr(Tensor, name)
 
     @wraps(cast(Any, ours))
     def method(self: Any, *args: Any, **given: Any) -> Any:
-        own: Any = theirs if isinstance(self, numpy.ndarray) else ours
+        own: Any = ours
+        if isinstance(self, numpy.ndarray):
+            own = getattr(Derived, name) if isinstance(self, Derived) else theirs
         return own(self, *args, **given)
 
     return method

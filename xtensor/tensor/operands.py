@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import wraps
 from typing import Any, cast, get_args
 
 import numpy as np
@@ -30,8 +32,18 @@ _NUMBERS = frozenset(SCALARS)
 
 class Derived(np.ndarray):
     """The base of classes that inherit from `xt.numpy.ndarray`: of NumPy's own arrays, as tensors have no subclasses.
-    NumPy's functions and operators compute with them, and know what the class does with results.
+    NumPy's functions and operators compute with them, and know what the class does with results. Where it says so by
+    a method of its own, `__array_wrap__`, that is given tensors.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__array_wrap__" in vars(cls):
+            cls.__array_wrap__ = _given_tensors(vars(cls)["__array_wrap__"])  # type: ignore[method-assign]
+
+    def __array_wrap__(self, array: Any, *rest: Any, **given: Any) -> Any:
+        plain = np.asarray(array) if isinstance(array, Tensor) else array
+        return super().__array_wrap__(plain, *rest, **given)
 
     def view(self, *given: Any, **named: Any) -> Any:
         ours, wanted = xt.numpy.ndarray, (*given, *named.values())
@@ -45,6 +57,21 @@ def is_derived(kind: type) -> bool:
     of programs. A memmap is a mere array.
     """
     return issubclass(kind, np.ndarray) and kind is not np.ndarray and kind is not np.memmap
+
+
+def _given_tensors(method: Any) -> Any:
+    """Return a class's own `__array_wrap__` that takes a tensor over the memory of NumPy's result, which it may view
+    as `xt.numpy.ndarray`.
+    """
+
+    @wraps(method)
+    def wrapped(self: Any, array: Any, *rest: Any, **given: Any) -> Any:
+        if type(array) is np.ndarray:
+            with suppress(TypeError):  # objects and texts stay NumPy's
+                array = xt.asarray(array, copy=False)
+        return method(self, array, *rest, **given)
+
+    return wrapped
 
 
 def refuse_stranger(x: Any, function: str) -> None:

@@ -5,6 +5,7 @@ functions and operators with one of these and tensors give what NumPy gives.
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -141,6 +142,18 @@ def test_a_class_makes_arrays_itself() -> None:
     assert type(Named((2,))) is Named
     x = pickle.loads(pickle.dumps(np.asarray([1.0, 2.0]).view(Named)))
     assert type(x) is Named and x.tolist() == [1.0, 2.0] and x.name == "named"
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 3)])
+def test_tensors_are_keys(shape: tuple[int, ...]) -> None:
+    """Masks, of nothing, too, and indices, alone and beside others, to read and to write."""
+    n = numpy.arange(6.0)[: math.prod(shape)].reshape(shape)
+    x = np.array(n).view(Measured)
+    for key in (n > 1.0, (n > 1.0).any(axis=tuple(range(1, n.ndim))), numpy.zeros(0, int)):
+        assert x[np.asarray(key)].shape == n[key].shape and x[np.asarray(key), ...].shape == n[key, ...].shape
+        x[np.asarray(key)] = 5.0
+        n[key] = 5.0
+        assert type(x) is Measured and x.tolist() == n.tolist()
 
 
 def test_a_class_wraps_results_itself() -> None:

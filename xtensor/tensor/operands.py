@@ -45,6 +45,12 @@ class Derived(np.ndarray):
         plain = np.asarray(array) if isinstance(array, Tensor) else array
         return super().__array_wrap__(plain, *rest, **given)
 
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_plain_key(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_plain_key(key), value)
+
     def view(self, *given: Any, **named: Any) -> Any:
         ours, wanted = xt.numpy.ndarray, (*given, *named.values())
         plain = {name: np.ndarray if one is ours else one for name, one in named.items()}
@@ -57,6 +63,15 @@ def is_derived(kind: type) -> bool:
     of programs. A memmap is a mere array.
     """
     return issubclass(kind, np.ndarray) and kind is not np.ndarray and kind is not np.memmap
+
+
+def _plain_key(key: Any) -> Any:
+    """Return a key with arrays in place of tensors that have axes: an empty mask that is none of its own arrays NumPy
+    takes for integers.
+    """
+    if type(key) is tuple:
+        return tuple([_plain_key(one) for one in key])
+    return np.asarray(key) if type(key) is Tensor and key.shape else key
 
 
 def _given_tensors(method: Any) -> Any:

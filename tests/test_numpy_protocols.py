@@ -107,6 +107,10 @@ SERIES: dict[str, Callable[[Any, Any], Any]] = {
     "maximum of the tensor": lambda s, x: np.maximum(x, s),
     "hypot": lambda s, x: np.hypot(x, s),
     "ours": lambda s, x: xt.numpy.maximum(s, x),
+    "product of the tensor": lambda s, x: x.dot(s),
+    "product with an iterator": lambda s, x: x.dot(np.asarray(s).flat),
+    "the tensor clipped": lambda s, x: x.clip(s, max=s * 2.0),
+    "clip of ours": lambda s, x: xt.numpy.clip(x, None, s),
     "where of ours": lambda s, x: xt.numpy.where(s > 1, x, 0),
 }
 

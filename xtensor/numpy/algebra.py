@@ -321,9 +321,9 @@ def clip(
     if not given and all(one is None or type(one) in plain for one in (lower, upper)):
         return give("clip", xt.clip(x, lower, upper), out)  # takes integers beyond the dtype's range, too
     if lower is not None:
-        x = xt.maximum(x, as_array(lower) if isinstance(lower, (list, tuple)) else lower)
+        x = xt.numpy.maximum(x, lower)
     if upper is not None:
-        x = xt.minimum(x, as_array(upper) if isinstance(upper, (list, tuple)) else upper)
+        x = xt.numpy.minimum(x, upper)
     dtype = given.pop("dtype", None)
     return give("clip", x if dtype is None else xt.astype(x, dtype), out, **given)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from numpy.exceptions import AxisError
 
-from ..base.errors import UnheldError, expected
+from ..base.errors import StrangerError, UnheldError, expected
 from ..storage.storage import handed_out, watchers
 from .scalars import class_of
 
@@ -146,12 +146,15 @@ class Methods:
         return xt.permute_dims(self, order if isinstance(order, tuple) else (order,))
 
     def dot(self, b: Any, out: Any = None) -> Tensor:
-        return _given(out, "dot", xt.standard.linear.dot(self, b))
+        return _given(out, "dot", xt.standard.linear.dot(self, xt.tensor.operands.numpy_of(b)))
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None, **given: Any) -> Tensor:
         if given or out is not None or cast(Any, self).dtype.kind == "c":
             return xt.numpy.clip(self, min, max, out, **given)
-        return xt.clip(self, min, max)
+        try:
+            return xt.clip(self, min, max)
+        except StrangerError:  # a Series answers, as in NumPy
+            return xt.numpy.clip(self, min, max)
 
     def round(self, decimals: int = 0, out: Any = None) -> Tensor:
         return _given(out, "round", xt.standard.methods.rounded(self, decimals) if decimals else xt.round(self))

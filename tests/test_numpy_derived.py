@@ -156,6 +156,18 @@ def test_tensors_are_keys(shape: tuple[int, ...]) -> None:
         assert type(x) is Measured and x.tolist() == n.tolist()
 
 
+def test_its_elements_one_after_another() -> None:
+    """Read and written by an iterator, which takes masks that are tensors."""
+    x, n = Measured([[1.0, 2.0], [3.0, 4.0]]), Plain([[1.0, 2.0], [3.0, 4.0]])
+    for np_, one in ((np, x), (numpy, n)):
+        one.flat[np_.asarray([True, False, False, True])] = [5.0, 6.0]
+        one.T.flat[2] = one.flat[np_.asarray([3])][0]
+        assert list(one.flat) == [5.0, 6.0, 3.0, 6.0]
+        assert np_.dot(one.flat, one.flat) == 106.0
+        one.flat = [7.0, 8.0]
+        assert isinstance(one, numpy.ndarray) and one.tolist() == [[7.0, 8.0], [7.0, 8.0]]
+
+
 def test_a_class_wraps_results_itself() -> None:
     """In mere arrays, values, or by the base's method: what it is given can be viewed as such an array."""
 

@@ -51,6 +51,15 @@ class Derived(np.ndarray):
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(_plain_key(key), value)
 
+    @property
+    def flat(self) -> Any:
+        """The elements in C order, as a tensor gives them, which takes masks."""
+        return xt.asarray(self, copy=False).flat
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        self.flat[...] = value
+
     def view(self, *given: Any, **named: Any) -> Any:
         ours, wanted = xt.numpy.ndarray, (*given, *named.values())
         plain = {name: np.ndarray if one is ours else one for name, one in named.items()}

@@ -45,12 +45,14 @@ CALLS = """
     np.bitwise_and(k,1); k&1; k//2; k%2; ~k; np.minimum(e,.1); np.hypot(e,e); np.arctan2(e,z); np.power(e,2);
     np.square(e); np.sign(e); np.nextafter(e,1); np.spacing(e); np.ldexp(e,2); next(iter(x)); np.tril(m).sum();
     np.var(m); np.linalg.trace(m); np.linalg.vector_norm(x); np.linalg.matrix_norm(m); np.linalg.vecdot(x,x);
-    np.max(x,initial=3); np.sum(x,where=x>0); np.mean(x,where=x>0)
+    np.max(x,initial=3); np.sum(x,where=x>0); np.mean(x,where=x>0); np.real_if_close(e); np.real_if_close(z);
+    np.flip(z); np.roll(z,0); np.tile(e,()); np.tile(z,()); np.astype(e,int); np.astype(z,int); e.byteswap();
+    z.byteswap(); np.unstack(x[:3])
 """
 NAMES = [one.strip() for one in CALLS.replace("\n", " ").split(";")]
 
 # Functions without a derivative.
-CONSTANT = ("np.float32(e)", "np.vectorize(lambda q:q*2)(e)")
+CONSTANT = ("np.float32(e)", "np.vectorize(lambda q:q*2)(e)", "e.byteswap()", "z.byteswap()")
 
 Call = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from ..base.layout import as_index
 from ..base.options import thin_closed
 from ..calls.library import LONG_WAY, on
 from ..tensor.face import Tensor
-from ..tensor.scalars import valued
+from ..tensor.scalars import is_value, valued
 from .common import as_array, as_arrays, axes_of, give, has_gradient, numbers, with_slope
 from .creation import vander
 from .door import through
@@ -296,7 +296,7 @@ def angle(z: Any, deg: bool = False) -> Tensor:
 def real_if_close(a: Any, tol: float = 100) -> Tensor:
     x = as_array(a, "real_if_close")
     if x.dtype.kind != "c":
-        return x
+        return x[...] if is_value(x) else x  # an array, as in NumPy
     limit = tol * float(numpy.finfo(x.dtype).eps) if tol > 1 else tol
     found: Tensor = xt.real(x)
     return found if bool(xt.all(xt.abs(xt.imag(x)) < limit)) else x

@@ -117,8 +117,8 @@ _CREATING = {
 # Functions whose results are arrays in NumPy, and no scalars, where they have no axes.
 _ARRAYS = frozenset(
     (
-        *("cov", "cross", "empty_like", "full_like", "i0", "isin", "ones_like", "select", "tensordot", "where"),
-        "zeros_like",
+        *("cov", "cross", "empty_like", "full_like", "i0", "isin", "ones_like", "real_if_close", "roll", "select"),
+        *("tensordot", "tile", "where", "zeros_like"),
     )
 )
 
@@ -134,7 +134,7 @@ _NOT_THIN = frozenset(
         *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
         *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
         *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copy"),
-        *("einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *("astype", "einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
         *WRITES,
     )
 )

@@ -172,7 +172,8 @@ def _or_objects(x: Any) -> Any:
 
 
 def flip(m: Any, axis: Any = None) -> Tensor:
-    return xt.flip(as_array(m, "flip"), axis=axis)
+    found = xt.flip(as_array(m, "flip"), axis=axis)
+    return found if found.ndim else found[()]  # a value, as in NumPy
 
 
 def fliplr(m: Any) -> Tensor:
@@ -468,7 +469,11 @@ def _at_least(function: str, ary: Any, count: int) -> Tensor:
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    return tuple(xt.unstack(as_array(x, "unstack"), axis=axis))
+    x = as_array(x, "unstack")
+    if x.ndim != 1:
+        return tuple(xt.unstack(x, axis=axis))
+    as_axis(axis, 1, "unstack")
+    return tuple(x)  # values, as in NumPy
 
 
 # ---- padding

@@ -11,7 +11,7 @@ from numpy.exceptions import AxisError
 
 from ..base.errors import StrangerError, UnheldError, expected
 from ..storage.storage import handed_out, watchers
-from .scalars import class_of
+from .scalars import class_of, marked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -269,7 +269,7 @@ class Methods:
         """
         found = cast("Tensor", xt.standard.methods.swapped(self, True))
         if not inplace:
-            return found
+            return marked(found, getattr(self, "_is_value", False))
         cast(Any, self)[...] = found
         return cast("Tensor", self)
 

@@ -163,3 +163,23 @@ def test_a_captured_function_sees_other_texts() -> None:
 def test_a_gradient_is_not_lost() -> None:
     with pytest.raises(RuntimeError, match="gradient"):
         xt.grad(lambda x: np.sum(x * np.array([1, 2], dtype=object)))(np.array([1.0, 2.0]))
+
+
+ITERATORS: dict[str, Call] = {
+    "texts": lambda np: np.fromiter((one for one in "abc"), dtype="U1"),
+    "objects": lambda np: np.fromiter((one for one in [1, None]), dtype=object),
+    "records": lambda np: np.fromiter((one for one in [(1, 2.0)]), dtype=[("a", int), ("b", float)]),
+    "rows": lambda np: np.fromiter((np.ones(2) for _ in range(3)), dtype=(float, 2)),
+    "texts of elements": lambda np: np.fromiter((one for one in np.array([1.0, 2.0])), dtype="U3"),
+    "counted": lambda np: np.fromiter((one for one in "abc"), dtype="U1", count=2),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_an_iterator_is_read_once(name: str) -> None:
+    assert plain(ITERATORS[name](np)) == plain(ITERATORS[name](numpy))
+
+
+def test_an_error_of_an_iterator_is_raised() -> None:
+    with pytest.raises(TypeError):
+        np.fromiter((xt.asarray(["a"]) for _ in range(2)), dtype=float)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy
 
 from ..autograd.rules import xt
-from ..base.dtypes import canonical
+from ..base.dtypes import can_hold, canonical
 from ..base.errors import expected
 from ..base.layout import as_axis, as_index, as_shape
 from ..base.options import thin_closed
@@ -20,7 +20,17 @@ from ..plan.costs import LIBRARY_BELOW
 from ..tensor.face import Tensor
 from ..tensor.operands import is_derived, refuse_stranger
 from ..tensor.scalars import is_value
-from .common import as_array, as_arrays, beside, constant, has_gradient, memory_order, with_slope
+from .common import (
+    as_array,
+    as_arrays,
+    as_natives,
+    as_tensors,
+    beside,
+    constant,
+    has_gradient,
+    memory_order,
+    with_slope,
+)
 from .door import through
 from .thin import made_at_once
 
@@ -388,8 +398,10 @@ def fromfunction(
 def fromiter(iter: Any, dtype: Any, count: int = -1, *, like: Any = None) -> Tensor:
     items = [*(iter if count < 0 else islice(iter, count))]
     if Tensor in map(type, items) and len(items) >= count:
-        return xt.asarray(items, dtype=dtype)
-    return xt.asarray(numpy.fromiter(items, dtype, count))
+        if can_hold(numpy.dtype(dtype)):
+            return xt.asarray(items, dtype=dtype)
+        items = as_natives(items)
+    return cast(Tensor, as_tensors(numpy.fromiter(items, dtype, count)))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:

@@ -140,11 +140,13 @@ _NOT_THIN = frozenset(
 )
 
 
-# Functions of that kind that are called too often for another call between, and see themselves to what no tensor holds.
+# Functions of that kind that see to what no tensor holds themselves: they are called too often for one more call, or read
+# an iterator, which nobody can read again.
 _AT_ONCE = frozenset(
     (
         *("sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),
         *("result_type", "can_cast", "isdtype", "common_type", "min_scalar_type", "from_dlpack"),
+        "fromiter",
     )
 )
 

@@ -140,8 +140,8 @@ _NOT_THIN = frozenset(
 )
 
 
-# Functions of that kind that see to what no tensor holds themselves: they are called too often for one more call, or read
-# an iterator, which nobody can read again.
+# Functions of that kind that see to what no tensor holds themselves: they are called too often for one more call, or
+# read an iterator, which nobody can read again.
 _AT_ONCE = frozenset(
     (
         *("sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),

@@ -17,10 +17,10 @@ from ..base.errors import expected
 from ..base.layout import Layout, Shape, as_shape
 from ..storage.storage import refuse_capture
 from ..tensor.face import Tensor
-from ..tensor.operands import Derived
 from ..tensor.scalars import is_value, valued
 from .common import as_array, as_tensors, has_gradient
 from .creation import empty
+from .derived import Derived
 from .door import through
 
 

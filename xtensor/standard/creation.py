@@ -125,7 +125,7 @@ def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
     an array of it; None for other objects, and if NumPy refuses: the long way says what is wrong.
     """
     kind = type(obj)
-    if kind is list or kind is tuple:
+    if issubclass(kind, (list, tuple)):
         kinds = set(map(type, obj))
         if Tensor in kinds and not (histories[0] or thin_closed[0]):
             obj = [one._data if type(one) is Tensor else one for one in obj]

@@ -11,11 +11,11 @@ import numpy as np
 from ..base.dtypes import DType
 from ..base.errors import StrangerError, UnheldError, expected, mismatch, prefixed
 from ..base.layout import Shape, broadcast_shapes
-from ..base.options import settings
+from ..base.options import settings, thin_closed
 from ..devices import Device, as_device, known_devices
 from ..devices.cpu import CPU
 from ..graph.number import is_traced, type_of
-from ..storage.storage import Native, watchers, watching
+from ..storage.storage import Native, histories, watchers, watching
 from .face import Scalar, Tensor, created, from_native
 
 # The namespace itself, still being filled while this file is read; functions are looked up when called.
@@ -155,8 +155,9 @@ def of_sequence(
 
 def with_arrays(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
-    if isinstance(obj, Tensor):
-        return obj.host()
+    if type(obj) is Tensor:
+        is_thin = type(obj._data) is np.ndarray and not (histories[0] or thin_closed[0])
+        return obj._data if is_thin else obj.host()
     if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
         return [with_arrays(item) for item in obj]
     found = numpy_of(obj)

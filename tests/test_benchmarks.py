@@ -400,7 +400,7 @@ def kernel(factor, A, B):
     B[0, 0] += np.dot(A[0], A[0])
     return np.power(A, 2), A.shape[0]
 """
-MATRIX = "import numpy as np\ndef kernel(factor, A, B):\n    return np.asmatrix(A) * 1.0\n"
+NESTED = "import numpy as np\ndef kernel(factor, A, B):\n    return np.nested_iters(A, [[0], [1]])\n"
 HANGING = (
     "import numpy as np\ndef kernel(factor, A, B):\n    while getattr(np, '__name__', '') != 'numpy':\n        pass\n"
 )
@@ -434,18 +434,18 @@ def suite_of(folder: Path, sources: dict[str, str]) -> Path:
 def test_programs_of_a_suite(tmp_path: Path) -> None:
     """Right ones have times, the others a word in the table and a reason under it; kinds have means of their own."""
     wrong = TWICE.replace("return np.power(A, 2)", "return np.power(A, 3)")
-    sources = {"lu_numpy": TWICE, "lu_numba_n": wrong, "twice_numpy": TWICE, "matrix_numpy": MATRIX}
+    sources = {"lu_numpy": TWICE, "lu_numba_n": wrong, "twice_numpy": TWICE, "nested_numpy": NESTED}
     suite = suite_of(tmp_path, sources)
     done = run("programs", "--quick", "--suite", str(suite), "--fused", "--beside", "numba")
     assert done.returncode == 0, done.stderr
     table, last = done.stdout.strip().split("\n\n")
     cells = {line.split()[0]: line.split()[1:] for line in table.splitlines()[3:]}
-    assert list(cells) == ["lu", "matrix", "twice"]
-    assert cells["matrix"][1:] == ["stops", "stops"]
+    assert list(cells) == ["lu", "nested", "twice"]
+    assert cells["nested"][1:] == ["stops", "stops"]
     assert cells["lu"][4:] == ["wrong"]
     assert all(float(cell) > 0 for cell in cells["lu"][:4] + cells["twice"])
     reasons, summary = last.splitlines()[:3], last.splitlines()[3:]
-    assert reasons[1:] == ["matrix, xtensor: stops at asmatrix", "matrix, xtensor.fuse: stops at asmatrix"]
+    assert reasons[1:] == ["nested, xtensor: stops at nested_iters", "nested, xtensor.fuse: stops at nested_iters"]
     assert reasons[0].startswith("lu, numba: wrong: relative error ")
     assert [line.partition(" run")[0] for line in summary] == [
         *("whole-array programs, xtensor: 1 of 2", "whole-array programs, xtensor.fuse: 1 of 2"),

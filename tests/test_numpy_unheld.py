@@ -48,7 +48,9 @@ CALLS = """
     isinstance(t, np.ndarray); isinstance(o, np.ndarray); np.isscalar('a'); np.result_type(t, x);
     np.random.RandomState(1).choice(['a', 'b'], 3); np.random.RandomState(1).permutation(t);
     np.random.default_rng(1).choice(t, 2); np.random.default_rng(1).permutation(['a', 'b']);
-    np.recarray((2,), [('a', int)]).shape
+    np.recarray((2,), [('a', int)]).shape; np.add.accumulate(o[:2]); np.add.outer(x, o[:2]); np.equal.outer(t, t);
+    np.where(x > 1.0, x, None); np.where(x > 1.0, None, x); np.where(t == 'a', None, 'b'); np.any([None, 1]);
+    np.all([None, 1]); np.any(None); np.all({}); np.any(['', 'a']); x[:2] @ o[:2]; o[:2] @ x[:2]
 """
 NAMES = [one.strip() for one in CALLS.replace("\n", " ").split(";")]
 
@@ -183,3 +185,23 @@ def test_an_iterator_is_read_once(name: str) -> None:
 def test_an_error_of_an_iterator_is_raised() -> None:
     with pytest.raises(TypeError):
         np.fromiter((xt.asarray(["a"]) for _ in range(2)), dtype=float)
+
+
+WRITING: list[Callable[[Any, Any, Any], Any]] = [
+    lambda np, o, x: np.add(o, 1, out=x, casting="unsafe"),
+    lambda np, o, x: np.sum(o[None], axis=0, out=x),
+    lambda np, o, x: np.sum(o[None], 0, None, x),
+    lambda np, o, x: np.cumsum(o, out=x),
+    lambda np, o, x: np.add.accumulate(o, out=x),
+    lambda np, o, x: np.take(o, [0, 1], out=x, mode="clip"),
+    lambda np, o, x: np.any(o[None], axis=0, out=x),
+    lambda np, o, x: np.stack(["1", "2"], out=x, casting="unsafe"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRITING)))
+def test_what_numpy_writes_to_is_returned(number: int) -> None:
+    x, wanted = np.zeros(2), numpy.zeros(2)
+    assert WRITING[number](np, np.array([2, 1.5], dtype=object), x) is x
+    assert WRITING[number](numpy, numpy.array([2, 1.5], dtype=object), wanted) is wanted
+    assert x.tolist() == wanted.tolist()

@@ -328,11 +328,11 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
         repeated = _repeated(*operands)
         if repeated is not None:
             return repeated
-    x1, x2 = operands
-    if is_derived(type(x1)):  # a matrix's operators take no tensors
-        return getattr(x1, f"__{SPELLED[op.name]}__")(np.asarray(x2))
-    if is_derived(type(x2)):
-        return NotImplemented
+    if not _USUAL.issuperset(map(type, operands)):  # without names for the operands, whose references are counted
+        if is_derived(type(operands[0])):  # a matrix's operators take no tensors
+            return getattr(operands[0], f"__{SPELLED[op.name]}__")(np.asarray(operands[1]))
+        if is_derived(type(operands[1])):
+            return NotImplemented
     try:
         return apply(op, operands)
     except UnheldError:
@@ -346,6 +346,10 @@ def _or_not_implemented(op: Op, operands: tuple[Any, ...]) -> Any:
             return _foreign(SPELLED[op.name], x, other)
         found = xt.full(x.shape, op.name == "not_equal", dtype=xt.bool, device=x.device)
         return valued(found) if is_value(x) else found
+
+
+# The types of operands of most calls.
+_USUAL = frozenset((Tensor, _ARRAY, bool, int, float, complex))
 
 
 def _repeated(x1: Any, x2: Any) -> Any:

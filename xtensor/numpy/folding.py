@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 import numpy
@@ -9,7 +10,7 @@ import numpy
 from ..autograd.rules import xt
 from ..autograd.tape import differentiable
 from ..base.dtypes import real_of
-from ..base.errors import expected
+from ..base.errors import UnheldError, expected
 from ..base.layout import as_axes
 from ..storage.storage import watchers, watching
 from ..tensor.face import Tensor
@@ -74,8 +75,10 @@ def min(
 
 
 def _condition(a: Any) -> Any:
-    """Return an argument as a boolean tensor, but for one that answers itself."""
-    return a if type(a) is not Tensor and answers_itself(a) else as_condition(a)
+    """Return an argument as a boolean tensor, but for one that answers itself, or that no tensor holds."""
+    with suppress(UnheldError):
+        return a if type(a) is not Tensor and answers_itself(a) else as_condition(a)
+    return a
 
 
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy
 
 from ..autograd.rules import xt
-from ..base.errors import expected
+from ..base.dtypes import can_hold
+from ..base.errors import UnheldError, expected
 from ..base.options import settings
 from ..calls.thin import reflected
 from ..devices.cpu import NUMBERS
@@ -105,7 +106,11 @@ def function(function: Callable[..., Any], types: Any, args: tuple[Any, ...], gi
         return sliding_window_view(*args, **given)
     if ours is None or ours is function:  # this library has no such name, or it is one of NumPy's own `lib`
         return through(function.__name__, function, args, given)
-    return ours(*args, **given)
+    found = ours(*args, **given)
+    if type(found) is numpy.ndarray and not can_hold(found.dtype):  # libraries know arrays without such dtypes, and try
+        must = "be of a boolean, integer, floating or complex dtype"
+        raise UnheldError(expected(function.__name__, "the result", must, found.dtype))
+    return found
 
 
 def _is_called_by_optimizer() -> bool:

@@ -10,7 +10,7 @@ import numpy
 
 from ..autograd.rules import xt
 from ..autograd.tape import active, stacked_operand, steps_of
-from ..base.errors import check_choice, expected
+from ..base.errors import UnheldError, check_choice, expected
 from ..base.layout import as_axis
 from ..calls.library import on
 from ..storage.storage import refuse_capture
@@ -24,7 +24,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
     if x is None and y is None:
         return nonzero(condition)
     if x is None or y is None:
-        raise ValueError("either both or neither of x and y should be given")
+        raise UnheldError("either both or neither of x and y should be given")  # unless None is an object to select
     given = [one if isinstance(one, _OPERANDS) else as_array(one, "where") for one in (x, y)]
     return xt.where(as_condition(condition), *map(_wrapped, given, given[::-1]))
 

@@ -221,12 +221,18 @@ class Ufunc(Called):
             return give(self.__name__, running_extremes(self.__name__, array, axis), out)
         if name is None:
             return self._method("accumulate", (array,), {"axis": axis, "dtype": dtype, "out": out})
-        x = as_array(array, self.__name__)
+        try:
+            x = as_array(array, self.__name__)
+        except UnheldError:
+            return cast(Tensor, own_answer(self.native.accumulate, array, axis, dtype, out))
         return give(name, getattr(xt, name)(x, axis=axis, dtype=dtype), out, casting="unsafe")
 
     def outer(self, a: Any, b: Any, /, **options: Any) -> Any:
         """Return the function's results for all pairs of one element of a and one of b."""
-        a, b = beside(self.__name__, a, b)
+        try:
+            a, b = beside(self.__name__, a, b)
+        except UnheldError:
+            return own_answer(self.native.outer, a, b, **options)
         return self(xt.reshape(a, (*a.shape, *(1,) * b.ndim)), b, **options)
 
     def at(self, a: Tensor, indices: Any, b: Any = None, /) -> None:

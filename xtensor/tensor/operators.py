@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import StrangerError
+from ..base.errors import StrangerError, UnheldError
 
 if TYPE_CHECKING:
     from .face import Tensor
@@ -98,6 +98,8 @@ class Operators:
             return NotImplemented
         try:
             return xt.matmul(self, other)
+        except UnheldError:
+            return NotImplemented
         except StrangerError:
             plain = xt.tensor.operands.without_operators(other)
             return NotImplemented if plain is other else xt.matmul(self, plain)
@@ -107,6 +109,8 @@ class Operators:
             return NotImplemented
         try:
             return xt.matmul(other, self)
+        except UnheldError:
+            return NotImplemented
         except StrangerError:
             plain = xt.tensor.operands.without_operators(other)
             return NotImplemented if plain is other else xt.matmul(plain, self)

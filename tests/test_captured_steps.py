@@ -155,7 +155,7 @@ def test_arguments_stay_thin() -> None:
     fused = xt.fuse(lambda x, y: x[y] * 2.0)
     for _ in range(3):
         fused(x, y)
-        assert type(x._data) is type(y._data) is np.ndarray
+        assert type(x._content) is type(y._content) is np.ndarray
 
 
 @pytest.mark.usefixtures("compiled")

@@ -851,7 +851,7 @@ def test_nothing_is_kept() -> None:
     spread: dict[str, Any] = {"xt": xt, "w": vector(1)}
     exec("def f(x, c):\n    return x * 2 + w, c, [x, xt.sum(x)]", spread)
     fused = known(spread["f"], x, c)
-    held = (x, c, spread["w"], x.numpy().dtype, None, x._data, fused)
+    held = (x, c, spread["w"], x.numpy().dtype, None, x._content, fused)
 
     def counts() -> list[int]:
         gc.collect()

@@ -394,7 +394,7 @@ def test_subclasses_and_strangers_go_through_the_door() -> None:
     x = xt.asarray([1.0, 2.0])
     assert x + Stranger() == "mine"
     one = Other()
-    one._data, one._owner, one._blob, one._step = x._data, None, None, None
+    one._content, one._owner, one._blob, one._step = x._content, None, None, None
     same([lambda: one[0], lambda: x + one])
 
 

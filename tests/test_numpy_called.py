@@ -286,12 +286,12 @@ def test_no_reference_is_lost_or_kept() -> None:
         for _ in range(3):
             call()
         gc.collect()
-        before = sys.getrefcount(x._data), sys.getrefcount(parts), sys.getrefcount(parts[0])
+        before = sys.getrefcount(x._content), sys.getrefcount(parts), sys.getrefcount(parts[0])
         allocated = sys.getallocatedblocks()
         for _ in range(1000):
             call()
         gc.collect()
-        assert (sys.getrefcount(x._data), sys.getrefcount(parts), sys.getrefcount(parts[0])) == before
+        assert (sys.getrefcount(x._content), sys.getrefcount(parts), sys.getrefcount(parts[0])) == before
         assert sys.getallocatedblocks() - allocated < 400
 
 

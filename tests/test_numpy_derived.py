@@ -275,3 +275,18 @@ def test_matrices_and_masked_arrays_are_numpys(name: str) -> None:
         return eval(name, {"np": np, "M": matrix, "A": masked, "t": t, "v": t[0]})
 
     assert described(result(np)) == described(result(numpy))
+
+
+def test_masked_arrays_beside_pending_tensors() -> None:
+    """NumPy's masked arrays look for an attribute `_data` of their operands."""
+    x, masked = np.ones(300_000) * 2.0 + 1.0, numpy.ma.masked_array(numpy.ones(300_000), numpy.arange(300_000) % 2)
+    for call in (
+        lambda x: x * masked,
+        lambda x: masked - x,
+        lambda x: np.ma.exp(x),
+        lambda x: np.ma.where(x > 1.0, x, 0.0),
+    ):
+        found, right = call(x + 0.0), call(numpy.full(300_000, 3.0))
+        assert type(found) is numpy.ma.MaskedArray and found.dtype == right.dtype
+        numpy.testing.assert_array_equal(found.filled(-1.0), right.filled(-1.0))
+    assert type(np.ma.getdata(x + 1.0)) is numpy.ndarray

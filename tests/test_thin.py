@@ -57,7 +57,7 @@ def leaf(size: int) -> xt.Tensor:
 
 
 def is_thin(x: xt.Tensor) -> bool:
-    return type(x._data) is np.ndarray
+    return type(x._content) is np.ndarray
 
 
 # ---- items are values, all else are views
@@ -283,7 +283,7 @@ def test_a_dead_reader_costs_one_write() -> None:
     """A reader that nobody holds any more is forgotten, and not computed."""
     x = tensor()
     pending: Any = x * 2.0
-    node = weakref.ref(pending._data)
+    node = weakref.ref(pending._content)
     del pending
     gc.collect()
     _ = x[:]
@@ -946,11 +946,11 @@ def test_what_kernels_have_made_is_a_thin_face_once_it_is_touched(name: str, kin
     with xt.options(lazy="always"):
         y = xt.asarray([1.0, 2.0, 3.0], copy=True) * 2 + 1
         (y if kind is TBlob else y * 2).evaluate()
-    assert type(y._data) is kind
+    assert type(y._content) is kind
     plain = xt.asarray([3.0, 5.0, 7.0], copy=True)
-    held = y._data if kind is TBlob else y._data.blob
+    held = y._content if kind is TBlob else y._content.blob
     found, expected = TOUCHES[name](y), TOUCHES[name](plain)
-    assert type(y._data) is np.ndarray
+    assert type(y._content) is np.ndarray
     assert found.tolist() == expected.tolist()
     assert y.tolist() == plain.tolist()
     assert y.blob is held  # over the same memory
@@ -960,7 +960,7 @@ def test_what_has_a_gradient_or_is_pending_is_no_thin_face_when_it_is_touched() 
     x = xt.asarray([1.0, 2.0], requires_grad=True)
     y = x * 3
     _ = y * 2.0, -y, xt.sum(y), 1.0 + y
-    assert type(y._data) is not np.ndarray
+    assert type(y._content) is not np.ndarray
     xt.sum(y * y).backward()
     assert x.grad is not None
     assert x.grad.tolist() == [18.0, 36.0]

@@ -21,11 +21,11 @@ ROUNDED = 64
 
 def data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Return reproducible elements: mostly small numbers, now and then extreme or special ones."""
-    return _data(seed, shape, dtype).copy()
+    return _content(seed, shape, dtype).copy()
 
 
 @lru_cache(32)  # every mode of a program asks for the same
-def _data(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _content(seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     rng = np.random.default_rng(seed)
     kind = np.dtype(dtype).kind
     small = rng.integers(-4, 6, shape)

@@ -186,7 +186,7 @@ def _total(before: Tensor | Pieces, g: Tensor, step: Step, sums: set[Step]) -> T
 
 def _is_own(g: Tensor) -> bool:
     """Return whether nobody else sees the memory behind a cotangent, nor keeps it for other rules."""
-    value: Any = g._data
+    value: Any = g._content
     if type(value) is Node and value.blob is not None:
         value = g.blob
     if type(value) is Node:

@@ -126,7 +126,7 @@ def first_cotangent(like: Tensor) -> Tensor:
     key = (like.dtype, like.device)
     found = _ones.get(key)
     begun = found is not None and found._step is not None  # as where every call is recorded
-    if found is None or begun or (watchers and type(found._data) is not TBlob):  # a thin face may have any memory
+    if found is None or begun or (watchers and type(found._content) is not TBlob):  # a thin face may have any memory
         blob = TBlob.adopt(like.device.backend.asarray(np.ones((), like.dtype)), like.device)
         blob.fixed = True
         found = _ones[key] = face(blob)

@@ -168,7 +168,7 @@ class Saved:
         blob: Any = self.value
         native = blob._native
         x = self.small = Tensor()
-        x._data, x._blob, x._owner, x._step = native, blob, None, None
+        x._content, x._blob, x._owner, x._step = native, blob, None, None
         return x
 
     def protect(self) -> None:
@@ -195,7 +195,7 @@ class Kept:
 
     def __init__(self, x: Tensor, step: Step | None) -> None:
         self.step = step
-        value: Any = x._data
+        value: Any = x._content
         if type(value) is not TBlob and (type(value) is not Node or value.blob is not None):
             value = x.blob
         saved = None if value.saver is None else value.saver()
@@ -219,7 +219,7 @@ class Kept:
         if type(value) is Node:
             if value.blob is None:
                 holder = value.face() if value.face is not None else None
-                if holder is not None and holder._data is value and (step is None or holder._step is step):
+                if holder is not None and holder._content is value and (step is None or holder._step is step):
                     return cast(Tensor, holder)
             else:
                 value = value.blob
@@ -267,7 +267,7 @@ class Step:
         self.slots = slots
         self.given: dict[str, Any] | None = {}
         if type(result) is Tensor:  # without calling its properties
-            data: Any = result._data
+            data: Any = result._content
             self.shape, self.dtype = data.shape, data.dtype
             self.device = data.device if type(data) is TBlob else result.device
         else:
@@ -400,14 +400,14 @@ def begin(x: Tensor, *, asked: bool = True) -> Leaf:
 
 def carry(x: Tensor, step: Step) -> None:
     """Give a tensor its step; one that carries a step takes no shortcut of small operands."""
-    if type(x._data) not in (TBlob, Node):
+    if type(x._content) not in (TBlob, Node):
         x.settle()
     x._step = step
 
 
 def step_of(x: Tensor) -> Step | None:
     """Return a tensor's step, as of the last write to its memory; None for a constant."""
-    data = x._data
+    data = x._content
     if type(data) is np.ndarray:
         owner = x._owner or (None if x._blob is None else x._blob._owner)
     else:
@@ -458,7 +458,7 @@ def remember(rule: Rule | None, slots: Slots, steps: Sequence[Step | None], resu
     if None in steps:
         slots, steps = _without_constants(slots, steps)
     step = Step(rule, tuple(steps), result, slots)  # type: ignore[arg-type]
-    if type(result._data) is TBlob:
+    if type(result._content) is TBlob:
         result._step = step
     else:
         carry(result, step)
@@ -525,7 +525,7 @@ def differentiable(
         def call(*args: Any, **kwargs: Any) -> Any:
             if has_own_views and args:
                 x = args[0]
-                if type(x) is Tensor and (type(x._data) is not np.ndarray or not x._data.ndim) and is_value(x):
+                if type(x) is Tensor and (type(x._content) is not np.ndarray or not x._content.ndim) and is_value(x):
                     return _seen_apart(call, of_value == "value", *args, **kwargs)
             if not active[0] or not _mode.get() or _has_no_steps(args, kwargs):
                 return function(*args, **kwargs)
@@ -641,7 +641,7 @@ def keep(step: Step, rule: Rule, arguments: dict[str, Any], result: Any) -> None
 
 def _note_view(step: Step, x: Tensor, result: Tensor) -> None:
     """Note where a result lies in the memory of its base, if it is a view."""
-    value: Any = result._data
+    value: Any = result._content
     if type(value) is Node and value.blob is None and type(value.op) is View and value.op.can_go_back:
         step.within = partial(value.op.back, **value.params, shape=x.shape, itemsize=x.itemsize)
     elif (type(value) is not Node or type(value.op) is View or value.blob is not None) and result.owner is x.owner:

@@ -104,7 +104,7 @@ class _Entry:
     def _enter(self, x: Tensor) -> Tensor:
         outer = step_of(x) if is_recording() else None
         entered = _alias(x)
-        if outer is not None and type(entered._data) is TBlob:
+        if outer is not None and type(entered._content) is TBlob:
             _ = entered.owner  # made, so that writes are recorded for this memory, as for a leaf
         step = Leaf(x, asked=False) if outer is None else Step(_SAME, (outer,), x)
         step.slots = (("x", None),) * len(step.parents)

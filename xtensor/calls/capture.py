@@ -567,7 +567,7 @@ def _settled_anew(x: Tensor) -> TBlob:
     own = x.blob
     blob = TBlob(own.owner, own.dtype, own.layout, own.device, writeable=own.writeable)
     blob.detached, blob.constant, blob._packed = own.detached, own.constant, own._packed
-    x._data, x._blob, x._owner = blob, None, None
+    x._content, x._blob, x._owner = blob, None, None
     return blob
 
 
@@ -590,7 +590,7 @@ class _Done:
         leaves, self.build = flatten(tree, numbers)
         self.leaves = returned.among(leaves)
         for leaf in self.leaves:
-            if type(leaf) is Tensor and type(leaf._data) is Part:
+            if type(leaf) is Tensor and type(leaf._content) is Part:
                 record_part(leaf)
         evaluate(*self.tensors())
 

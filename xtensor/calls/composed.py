@@ -194,10 +194,10 @@ def composition(operands: tuple[Tensor, ...], others: tuple[Tensor, ...], form: 
 
 def _shown(x: Tensor) -> Tensor:
     """Return a constant over the memory of a computed tensor: a thin face, with which machine code takes a call."""
-    if type(x._data) is np.ndarray:
+    if type(x._content) is np.ndarray:
         return x
     tensor, blob = Tensor(), x.blob
-    tensor._data, tensor._owner, tensor._blob, tensor._step = blob.native(), blob.owner, blob, None
+    tensor._content, tensor._owner, tensor._blob, tensor._step = blob.native(), blob.owner, blob, None
     return marked(tensor, is_value(x))
 
 

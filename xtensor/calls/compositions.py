@@ -53,9 +53,9 @@ def macro(function: F, /) -> F:
         if key not in known:
             large = any(prod(value.shape) * value.dtype.itemsize > DIRECT_BELOW for value in inputs)
             result = step_by_step(plain, *args, **kwargs) if large else plain(*args, **kwargs)
-            if type(result) is Tensor and type(result._data) is Node:
+            if type(result) is Tensor and type(result._content) is Node:
                 make_room(known, REMEMBERED)
-                known[key] = _macro_of(function.__name__, result._data, inputs)
+                known[key] = _macro_of(function.__name__, result._content, inputs)
             return result
         found, limits = known[key], settings()
         if found is None or not worth_recording(limits, found.nbytes, pending):
@@ -92,9 +92,9 @@ def _kinds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[An
 def macro_of(name: str, result: Tensor, *given: Tensor) -> Macro | None:
     """Return the steps that a composition of some tensors has recorded, as a macro; None where that is not possible."""
     inputs = [read_later(x) for x in given]
-    if type(result._data) is not Node or None in inputs:
+    if type(result._content) is not Node or None in inputs:
         return None
-    return _macro_of(name, result._data, [value for value in inputs if value is not None])
+    return _macro_of(name, result._content, [value for value in inputs if value is not None])
 
 
 def _macro_of(name: str, result: Node, inputs: Sequence[Node | TBlob]) -> Macro | None:

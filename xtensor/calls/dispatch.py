@@ -120,7 +120,7 @@ def made_thin(values: Iterable[Any]) -> bool:
     """Make the tensors among some values thin faces where possible; return whether any became one."""
     found = False
     for x in values:
-        if type(x) is Tensor and type(x._data) is not np.ndarray and x._step is None and not thin_closed[0]:
+        if type(x) is Tensor and type(x._content) is not np.ndarray and x._step is None and not thin_closed[0]:
             x.evaluate()
             found |= x.thin() is not None
     return found

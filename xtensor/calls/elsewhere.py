@@ -88,7 +88,7 @@ class Ready(NamedTuple):
         if native is None:
             return None
         tensor = Tensor()  # as `face` makes it, without the call
-        blob = tensor._data = TBlob(None, native.dtype, None, self.device, native=native)
+        blob = tensor._content = TBlob(None, native.dtype, None, self.device, native=native)
         if self.placement is not None and not native.data.ptr % VECTOR:
             blob._placement = self.placement
         tensor._owner = tensor._blob = tensor._step = None
@@ -99,9 +99,9 @@ class Ready(NamedTuple):
 
 def blob_there(x: Tensor) -> TBlob | None:
     """Return the blob of a tensor that is computed and on another device than the CPU; None for others."""
-    blob: Any = x._data
+    blob: Any = x._content
     if type(blob) is Node and blob.blob is not None:
-        blob = x._data = blob.blob
+        blob = x._content = blob.blob
     return None if type(blob) is not TBlob or blob.device is CPU_DEVICE or observers else blob
 
 
@@ -113,7 +113,7 @@ def small_blob(x: Tensor) -> TBlob | None:
 
 def placed_there(x: Tensor) -> TBlob | None:
     """Return the blob of a small tensor on another device, with its `_placement` set; None for any other tensor."""
-    found: Any = x._data
+    found: Any = x._content
     if type(found) is TBlob and found._placement is not None and not observers:
         return found
     blob = small_blob(x)
@@ -134,7 +134,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     numbers: list[Any] = []
     for x in operands:
         if type(x) is Tensor:
-            blob: Any = x._data
+            blob: Any = x._content
             if type(blob) is not TBlob or blob._placement is None:
                 if blob.device is CPU_DEVICE:
                     return None
@@ -162,7 +162,7 @@ def call_known(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
 def _readied(op: Op, operands: tuple[Any, ...], key: tuple[Any, ...], natives: Sequence[Native]) -> Ready | None:
     """Return how to compute a call of operands with these placements; None where the long way has to find out."""
     tensors = [x for x in operands if type(x) is Tensor]
-    devices = {x._data.device for x in tensors}
+    devices = {x._content.device for x in tensors}
     if len(devices) != 1:
         return None
     (device,) = devices
@@ -241,7 +241,7 @@ def _is_same(one: TBlob, other: TBlob) -> bool:
 
 def _is_kept(op: Op, operands: tuple[Any, ...]) -> bool:
     """Return whether the result of a target and another operand has the target's dtype; caches the call."""
-    blob = operands[0]._data
+    blob = operands[0]._content
     key = (blob.device.backend, *_kinds(operands))
     if key not in op.known_there:
         try:
@@ -256,9 +256,9 @@ def _updating(op: Op, operands: tuple[Any, ...], natives: Sequence[Native]) -> C
     """Return the kernel that computes into the first of some arrays, None where there is none, the arrays lie on
     several devices, or the result has another dtype.
     """
-    if len({x._data.device for x in operands if type(x) is Tensor}) > 1 or not _is_kept(op, operands):
+    if len({x._content.device for x in operands if type(x) is Tensor}) > 1 or not _is_kept(op, operands):
         return None  # the long way reports it
-    known = op.known_there[operands[0]._data.device.backend, *_kinds(operands)]
+    known = op.known_there[operands[0]._content.device.backend, *_kinds(operands)]
     return _generated(known, natives, natives[0])
 
 
@@ -306,7 +306,7 @@ def view_there(x: Tensor, key: Any) -> Tensor | None:
     """Return the view that a basic key selects of a tensor on another device than the CPU, or the value of one element;
     None for any other tensor, and for a key that the library refuses.
     """
-    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    blob = x._content if type(x._content) is TBlob else blob_there(x)
     if blob is None or blob.device is CPU_DEVICE or x._step is not None:
         return None
     try:
@@ -328,7 +328,7 @@ def assign_there(x: Tensor, key: Any, value: Any) -> bool:
     library call, where nothing has a gradient; return whether that was done. The long way does the rest, and reports
     errors.
     """
-    blob = x._data if type(x._data) is TBlob else blob_there(x)
+    blob = x._content if type(x._content) is TBlob else blob_there(x)
     if blob is None or blob.device is CPU_DEVICE or x._step is not None or observers:
         return False
     owner = blob._owner or blob.owner

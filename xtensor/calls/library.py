@@ -116,7 +116,7 @@ def shown(x: Tensor) -> Native | None:
     """Return the native array of a tensor whose views can be made from it: of a thin face, or of a computed tensor on
     another device without a gradient; None for any other.
     """
-    data: Any = x._data
+    data: Any = x._content
     if type(data) is TBlob and data.device is not CPU_DEVICE:
         if x._step is not None or watchers:  # a view of the native array would not be captured
             return None
@@ -143,7 +143,7 @@ def rearranged(x: Tensor, way: str, given: Any) -> Tensor:
     native = shown(x)
     if native is not None:
         return x.window(WAYS[way](native, given))
-    later = seen_later(x._data, way, given)
+    later = seen_later(x._content, way, given)
     return x.viewed(getattr(x.blob.layout, way)(given)) if later is None else face(later)
 
 
@@ -272,7 +272,7 @@ def in_a_row(x: Tensor) -> Tensor:
 
 def _is_made_packed(row: Tensor) -> bool:
     """Return whether a row is all of a pending result, which will be contiguous."""
-    value: Any = row._data
+    value: Any = row._content
     while type(value) is Node and value.blob is None and value.op.name == "reshape":
         value = value.inputs[0]
     return type(value) is Node and value.blob is None and value.op.kind != "view"

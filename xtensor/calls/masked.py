@@ -32,7 +32,7 @@ def selection(value: Tensor, mask: Tensor) -> Tensor:
     nobody else holds.
     """
     tensor = Tensor()
-    tensor._data = masked = Masked(value, mask, _settle)
+    tensor._content = masked = Masked(value, mask, _settle)
     tensor._owner = tensor._blob = tensor._step = None
     before = step_of(value) if active[0] and is_recording() else None
     if before is not None:
@@ -44,7 +44,7 @@ def selection(value: Tensor, mask: Tensor) -> Tensor:
 
 def is_selection(x: Any) -> bool:
     """Return whether x is a tensor of elements that a mask selects, which nobody has asked for."""
-    return type(x) is Tensor and type(x._data) is Masked and x._data.blob is None
+    return type(x) is Tensor and type(x._content) is Masked and x._content.blob is None
 
 
 def _settle(masked: Masked) -> TBlob:
@@ -62,10 +62,10 @@ def apply_selected(op: Op, operands: tuple[Any, ...], apply: Callable[[Op, tuple
 
     apply: records an op of whole tensors.
     """
-    selected = [x._data for x in operands if is_selection(x)]
+    selected = [x._content for x in operands if is_selection(x)]
     if not selected or watching() is None:
         return None
-    mask, whole = selected[0].mask, [x._data.value if is_selection(x) else x for x in operands]
+    mask, whole = selected[0].mask, [x._content.value if is_selection(x) else x for x in operands]
     if not all(is_same_mask(one.mask, mask) for one in selected):
         return None
     if not all(is_selection(x) or _is_scalar(x) for x in operands):
@@ -84,7 +84,7 @@ def reduce_selected(op: Op, x: Any, params: dict[str, Any]) -> Tensor | None:
     axis, reduced = params["axis"], _REDUCED.get(op.name)
     if reduced is None or type(axis) not in (int, tuple, type(None)) or axis not in (None, 0, -1, (0,), (-1,)):
         return None
-    found: Tensor | None = reduced(x._data.value, x._data.mask, params.get("dtype"))
+    found: Tensor | None = reduced(x._content.value, x._content.mask, params.get("dtype"))
     return found
 
 
@@ -124,7 +124,7 @@ _REDUCED: dict[str, Callable[[Tensor, Tensor, Any], Tensor | None]] = {
 def _is_scalar(x: Any) -> bool:
     if type(x) is not Tensor:
         return type(x) in SCALARS or is_traced(x)
-    return type(x._data) is not Masked and not x.shape and step_of(x) is None
+    return type(x._content) is not Masked and not x.shape and step_of(x) is None
 
 
 def is_same_mask(copy: Tensor, mask: Tensor) -> bool:
@@ -132,7 +132,10 @@ def is_same_mask(copy: Tensor, mask: Tensor) -> bool:
 
     As long as the copy is pending nobody has written to the memory it reads: it would have been computed before.
     """
-    node, value = copy._data, mask._data if type(mask._data) is Node and mask._data.blob is None else mask.blob
+    node, value = (
+        copy._content,
+        mask._content if type(mask._content) is Node and mask._content.blob is None else mask.blob,
+    )
     if type(node) is not Node or node.blob is not None:
         return copy is mask
     return _is_same(node, value, COMPARED) or _is_same(node.inputs[0], value, COMPARED)

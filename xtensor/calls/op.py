@@ -331,7 +331,7 @@ def _apply(op: Op, operands: tuple[Any, ...], *, is_on_tape: bool = False) -> Te
     if _recordable(op, operands, kinds, shape):
         dtype = op.dtype(*kinds)
         result = node_later(op, operands, {}, shape, dtype, device)
-        node: Any = result._data
+        node: Any = result._content
         result_dtypes[node.signature] = node.dtype
         return result
     return _direct(op, tuple(map(asked, operands)), kinds, {}, device)
@@ -587,10 +587,10 @@ def node_later(
 
 def value_of(x: Tensor) -> Node | TBlob:
     """Return what a node reads for a tensor: the pending node behind it, else its blob."""
-    value: Any = x._data
+    value: Any = x._content
     if type(value) is Part:
         record_part(x)
-        value = x._data
+        value = x._content
     return value if type(value) is Node and value.blob is None else x.blob
 
 

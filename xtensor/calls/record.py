@@ -50,7 +50,7 @@ def recorded_before(op: Op, operands: tuple[Any, ...]) -> Tensor | None:
     for x in operands:
         value: Any = x
         if type(x) is Tensor:
-            value = x._data
+            value = x._content
             if type(value) is Node and value.blob is None:
                 pending = True
                 if value.first < first:
@@ -118,13 +118,13 @@ def _read(x: Tensor) -> Node | TBlob | None:
     if type(value) is Node:
         if value.blob is None:
             return value
-        value = x._data = value.blob
+        value = x._content = value.blob
     return value if type(value) is TBlob else None
 
 
 def native_up_to(x: Tensor, most: int) -> Native | None:
     """Return the NumPy array of a tensor that is computed, on the CPU and of at most so many bytes; None for others."""
-    data = x._data
+    data = x._content
     if type(data) is np.ndarray:
         return data if data.nbytes <= most else None
     if prod(data.shape) * data.dtype.itemsize > most:  # before an array is made for a blob
@@ -138,7 +138,7 @@ def native_up_to(x: Tensor, most: int) -> Native | None:
 
 def is_node(x: Tensor) -> bool:
     """Return whether a tensor is a pending node, which need not be computed now if its reader is recorded."""
-    data = x._data
+    data = x._content
     return type(data) is Node and data.blob is None
 
 
@@ -146,7 +146,7 @@ def others_write(operands: Iterable[Any]) -> bool:
     """Return whether one of the operands is computed, in memory that others can write to."""
     for x in operands:
         if type(x) is Tensor:
-            data: Any = x._data
+            data: Any = x._content
             owner = data._owner if type(data) is TBlob else x._owner if type(data) is np.ndarray else None
             if owner is not None and owner.shared and owner.is_exposed():
                 return True
@@ -162,9 +162,9 @@ def follows_at_once(operands: Iterable[Any]) -> bool:
     """Return whether an operand is one of these arrays."""
     arrays = [array() for array in tuple(latest_at_once)]  # other threads may append
     for x in operands:
-        if type(x) is Tensor and type(x._data) is np.ndarray:
+        if type(x) is Tensor and type(x._content) is np.ndarray:
             for array in arrays:
-                if array is x._data:
+                if array is x._content:
                     return True
     return False
 
@@ -177,7 +177,7 @@ def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
     found = []
     for x in operands:
         if type(x) is Tensor:
-            if type(x._data) is Part:
+            if type(x._content) is Part:
                 record_part(x)
             if not is_node(x):
                 owner = x.owner
@@ -188,10 +188,10 @@ def exposed_memory(operands: Iterable[Any]) -> list[Storage]:
 
 def record_part(x: Tensor) -> None:
     """Make a part of a pending tensor a node of a view, for others to read later, where everything is recorded."""
-    part: Any = x._data
+    part: Any = x._content
     later = seen_later(part.whole, "index", part.key)
     if later is not None:
-        x._data, later.face = later, ref(x)
+        x._content, later.face = later, ref(x)
 
 
 # Functions that generated code lacks for floats, and every library computes to the same bits. Where results are to be

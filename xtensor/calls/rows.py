@@ -126,7 +126,7 @@ def _unary(op: Op) -> Callable[..., Tensor]:
 
     def call(x: Any, /) -> Tensor:
         if type(x) is Tensor:
-            a = x._data
+            a = x._content
             if type(a) is _ARRAY and a.nbytes <= below[0] and not thin_closed[0]:
                 try:
                     return wrap(quickly(kernel, a), CPU_DEVICE)
@@ -160,10 +160,10 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
     def call(x1: Any, x2: Any, /) -> Any:
         if type(x1) is Tensor:
-            a = x1._data
+            a = x1._content
             if type(a) is _ARRAY and a.nbytes <= below[0] and not thin_closed[0]:
                 kind = type(x2)
-                b: Any = x2._data if kind is Tensor else None
+                b: Any = x2._content if kind is Tensor else None
                 if kind is Tensor:
                     b = b if type(b) is _ARRAY else _made_thin(x2)
                     is_far = type(b) is not _ARRAY or b.nbytes > below[0]
@@ -185,7 +185,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
                 tensor = Tensor()  # as wrap makes it, without a call in the commonest case of all
                 if type(native) is not _ARRAY:
                     native, tensor._is_value = _asarray(native), True
-                tensor._data = native
+                tensor._content = native
                 tensor._owner = tensor._blob = tensor._step = None
                 return tensor
             if not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
@@ -213,7 +213,7 @@ def _binary(op: Op, long_way: Callable[[Op, tuple[Any, ...]], Any] = apply) -> C
 
 def _made_thin(x: Any) -> Any:
     """Return the array of a tensor that is a thin face, or becomes one as it has its bytes; None for any other."""
-    data = x._data
+    data = x._content
     if type(data) is TBlob or (type(data) is Node and data.blob is not None):
         return x.thin() if data.device is CPU_DEVICE else None
     return data if type(data) is _ARRAY else None
@@ -302,7 +302,7 @@ def _past(op: Op, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def choose(*operands: Any) -> Tensor:
         for x in operands:
-            if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._data.nbytes, CPU_DEVICE):
+            if type(x) is Tensor and small(x) is not None and pays_to_wait(op, x.dtype, x._content.nbytes, CPU_DEVICE):
                 return apply(op, operands)
         return call(*operands)
 
@@ -389,14 +389,14 @@ def _in_place(op: Op) -> Callable[..., Any]:
     below = op.below
 
     def change(self: Tensor, other: Any, /) -> Any:
-        a = self._data
+        a = self._content
         if not thin_closed[0] and (type(a) is TBlob or (type(a) is Node and a.blob is not None)):
-            a = self._data if a.device is CPU_DEVICE and self.thin() is not None else a
+            a = self._content if a.device is CPU_DEVICE and self.thin() is not None else a
         owner = self._owner
         free = self._blob is None if owner is None else owner.guard is None
         if free and type(a) is _ARRAY and takes_arrays and not thin_closed[0]:
             kind = type(other)
-            b = other._data if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
+            b = other._content if kind is Tensor else floats_beside(a.dtype, other) if kind is float else other
             if (type(b) is _ARRAY or kind in _NUMBERS) and a.nbytes <= below[0]:
                 if owner is not None:
                     owner.changes += 1  # at the start too: an interrupt may come before the write is counted
@@ -519,7 +519,7 @@ def reduction(
 
         @wraps(stub)
         def call(x: Any, /, **given: Any) -> Tensor:
-            native = x._data if type(x) is Tensor and not thin_closed[0] else None
+            native = x._content if type(x) is Tensor and not thin_closed[0] else None
             if type(native) is TBlob or (type(native) is Node and native.blob is not None):
                 native = x.thin() if native.device is CPU_DEVICE else None
             if type(native) is _ARRAY and native.nbytes <= below[0] and native.size:

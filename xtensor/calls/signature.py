@@ -112,7 +112,7 @@ class _Key:
 
     def tensor(self, x: Tensor) -> None:
         """Enter a tensor; a pending one is evaluated."""
-        data = x._data
+        data = x._content
         blob = data if type(data) is TBlob else x.blob
         if blob.device is not self.device:
             self._move(blob.device)

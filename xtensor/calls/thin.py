@@ -264,7 +264,7 @@ def _offsets() -> Any:
     """Return the offsets of fields in objects for machine code; raises LookupError where they are not as expected."""
     from ..codegen.cpu.faces import Offsets
 
-    slots = {name: _slot(Tensor, f"_{name}") for name in ("data", "owner", "blob", "step", "is_value")}
+    slots = {name: _slot(Tensor, f"_{name}") for name in ("content", "owner", "blob", "step", "is_value")}
     slots |= {name: _slot(Storage, name) for name in ("guard", "version")}
     slots |= {"blob_owner": _slot(TBlob, "_owner"), "saver": _slot(TBlob, "saver")}
     slots |= {"dispatched": _slot(Dispatched, "dispatched")}

@@ -90,13 +90,13 @@ def _update_selected(target: Tensor, op: Op, other: Any) -> bool:
     result = apply_selected(op, (target, other), apply)
     if result is None or not np.can_cast(result.dtype, target.dtype, casting="same_kind"):
         return False
-    value = result._data.value
+    value = result._content.value
     if value.dtype != target.dtype:
-        if result._data.step is not None:
+        if result._content.step is not None:
             return False
         value = cast_now(value, target.dtype)
-    updated = selection(value, result._data.mask)
-    target._data, target._step = updated._data, updated._step
+    updated = selection(value, result._content.mask)
+    target._content, target._step = updated._content, updated._step
     return True
 
 
@@ -139,10 +139,10 @@ def _at_hand(x: Any) -> Any:
     """Return a number, or the NumPy array of a tensor that is computed; None for anything else."""
     if type(x) is not Tensor:
         return x if type(x) in SCALARS else None
-    native = x.thin() if type(x._data) is not Node else computed_aside(x)
+    native = x.thin() if type(x._content) is not Node else computed_aside(x)
     if native is not None or is_node(x):
         return native
-    value: Any = x._data
+    value: Any = x._content
     return value.native() if type(value) is TBlob and value.device.backend is CPU else None
 
 
@@ -150,7 +150,7 @@ def _is_cheap_aside(target: Tensor) -> bool:
     """Return whether it costs less to compute a pending operand into its own memory than into the target: small views
     are not worth being described for kernels, as they are new each time.
     """
-    return target._blob is None and type(target._data) is np.ndarray and not thin_closed[0]
+    return target._blob is None and type(target._content) is np.ndarray and not thin_closed[0]
 
 
 def computed_aside(x: Tensor) -> Native | None:
@@ -168,8 +168,8 @@ def _update_again(target: Tensor, op: Op, other: Any) -> bool:
     result = None if others_write((other,)) else recorded_before(op, (target, other))
     if result is None or result.dtype != target.dtype or result.shape != target.shape:
         return False
-    passing: Any = other._data if type(other) is Tensor and is_temporary(getrefcount(other), _HELD_AGAIN) else None
-    return write_again(cast(Node, result._data), blob, passing if type(passing) is Node else None)
+    passing: Any = other._content if type(other) is Tensor and is_temporary(getrefcount(other), _HELD_AGAIN) else None
+    return write_again(cast(Node, result._content), blob, passing if type(passing) is Node else None)
 
 
 def _update_on_tape(op: Op, target: Tensor, operand: Operand) -> None:
@@ -252,9 +252,9 @@ def _update_captured(op: Op, target: Tensor, operand: Operand) -> None:
 
 def _move(target: Tensor, result: Tensor) -> None:
     """Let a target take over a result's value; its own is dropped."""
-    if type(target._data) is Node:
-        target._data.face = None
-    value = target._data = result.value
+    if type(target._content) is Node:
+        target._content.face = None
+    value = target._content = result.value
     if type(value) is Node:
         value.face = ref(target)
     target._owner = target._blob = None
@@ -262,7 +262,7 @@ def _move(target: Tensor, result: Tensor) -> None:
 
 def _is_alone(target: Tensor) -> bool:
     """Return whether nobody else can see a target's memory: it is pending, or new and never asked for."""
-    value: Any = target._data
+    value: Any = target._content
     if type(value) is Node and value.blob is None:
         return not value.is_seen() and value.face is not None and value.face() is target
     computed = target._step is not None and type(target._step) is not Leaf
@@ -318,7 +318,7 @@ def assign_captured(target: Tensor, value: Tensor, function: str) -> None:
     Raises ValueError for a read-only target.
     """
     writable_blob(target, function)
-    if not is_node(value) or cast(Node, value._data).op.kind == "view":  # of memory that may be about to be written
+    if not is_node(value) or cast(Node, value._content).op.kind == "view":  # of memory that may be about to be written
         value = cast_now(value)
     if store(target, value, function, _HELD_WHEN_CAPTURED):
         return

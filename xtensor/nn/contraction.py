@@ -306,7 +306,7 @@ def packed(g: Tensor) -> Tensor:
     """Return a cotangent of which elements are repeated, as that of a sum, in memory of its own: code for tiles and
     strips reads no others.
     """
-    value: Any = g._data
+    value: Any = g._content
     is_pending = type(value) is Node and value.blob is None and type(value.op) is not View
     return g if is_pending or 0 not in g.strides else cast(Tensor, xt.asarray(g, copy=True))
 

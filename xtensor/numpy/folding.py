@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, cast
 
 import numpy
@@ -76,9 +75,12 @@ def min(
 
 def _condition(a: Any) -> Any:
     """Return an argument as a boolean tensor, but for one that answers itself, or that no tensor holds."""
-    with suppress(UnheldError):
-        return a if type(a) is not Tensor and answers_itself(a) else as_condition(a)
-    return a
+    if type(a) is not Tensor and answers_itself(a):
+        return a
+    try:
+        return as_condition(a)
+    except UnheldError:
+        return a
 
 
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Tensor:

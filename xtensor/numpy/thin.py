@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import update_wrapper, wraps
 from types import MethodType
 from typing import Any
@@ -72,8 +71,10 @@ class AtOnce(Called):
         if len(args) > limit or not WRITTEN_NAMES.isdisjoint(given):
             return self._by_the_long_way(args, given)
         if not thin_closed[0]:
-            with suppress(*LONG_WAY):
+            try:
                 return made_at_once(self._native, args, given, self._most)
+            except LONG_WAY:
+                pass
         found = self._by_the_long_way(args, given)
         return found if any(found is x for x in args) else marked(found, self._is_computed)
 
@@ -86,9 +87,10 @@ class AtOnce(Called):
     def _by_the_long_way(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         if any(type(x) is not Tensor and answers_itself(x) for x in args):
             return own_answer(self._native, *args, **given)
-        with suppress(UnheldError):
+        try:
             return self._function(*args, **given)
-        return own_answer(self._native, *args, **given)
+        except UnheldError:
+            return own_answer(self._native, *args, **given)
 
 
 class Creating(AtOnce):
@@ -182,7 +184,7 @@ def written_at_once(native: Any, operands: Iterable[Any], out: Tensor, most: int
         return False
     _start(out)
     try:
-        quickly(native, *_taken(operands, [], most), out=out._data, casting="same_kind")
+        quickly(native, *_taken(operands, [], most), out=out._content, casting="same_kind")
     except LONG_WAY:  # before anything was written
         return False
     finally:
@@ -200,7 +202,7 @@ def changed_at_once(native: Any, target: Any, rest: Iterable[Any]) -> bool:
         return False
     _start(target)
     try:
-        quickly(native, target._data, *taken)
+        quickly(native, target._content, *taken)
     finally:
         count_thin_write(target)
     return True
@@ -214,7 +216,7 @@ def _start(x: Tensor) -> None:
 
 def _is_free(x: Tensor, most: int) -> bool:
     """Return whether an array of up to so many bytes may be written at once, as it has no pending readers."""
-    a, owner = x._data, x._owner
+    a, owner = x._content, x._owner
     free = x._blob is None if owner is None else owner.guard is None
     if thin_closed[0] or not free or type(a) is not numpy.ndarray or a.nbytes > most:
         return False
@@ -239,7 +241,7 @@ def _taken(given: Iterable[Any], natives: list[Native], most: int = COMPOSED_BEL
     for x in given:
         kind = type(x)
         if kind is Tensor:
-            x = x._data
+            x = x._content
             if type(x) is not numpy.ndarray or x.nbytes > most:
                 raise LongWayError
             natives.append(x)

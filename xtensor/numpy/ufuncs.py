@@ -98,7 +98,7 @@ class Ufunc(Called):
         """Compute the function for operands that broadcast; out, where, dtype and casting are NumPy's."""
         if not self._is_told:
             self._tell()
-        with suppress(UnheldError):
+        try:
             if not options and len(operands) == self.nin:
                 if not _PLAIN.issuperset(map(type, operands)):
                     if any(answers_itself(x) for x in operands):
@@ -120,7 +120,8 @@ class Ufunc(Called):
             ):
                 return out
             return self._with_options(operands, **options)
-        return own_answer(self.native, *operands, **options)
+        except UnheldError:
+            return own_answer(self.native, *operands, **options)
 
     def _tell(self) -> None:
         """Tell machine code of this function."""

@@ -42,7 +42,7 @@ class _Arrays(type):
     def __instancecheck__(cls, x: Any) -> bool:
         if type(x) is not Tensor:
             return isinstance(x, numpy.ndarray)
-        data = x._data
+        data = x._content
         return (type(data) is numpy.ndarray and data.ndim > 0) or not is_value(x)
 
     def __subclasscheck__(cls, kind: type) -> bool:

@@ -128,7 +128,7 @@ def _of_numbers(obj: Any, dtype: DType | None) -> Tensor | None:
     if issubclass(kind, (list, tuple)):
         kinds = set(map(type, obj))
         if Tensor in kinds and not (histories[0] or thin_closed[0]):
-            obj = [one._data if type(one) is Tensor else one for one in obj]
+            obj = [one._content if type(one) is Tensor else one for one in obj]
             kinds = set(map(type, obj)) - {np.ndarray}
         are_rows = bool(kinds) and kinds <= _ROWS
         if not (all(_NUMBERS.issuperset(map(type, row)) for row in obj) if are_rows else kinds <= _NUMBERS):

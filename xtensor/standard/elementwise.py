@@ -309,7 +309,7 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
         x = _checked_for_clip(x, min, max)
     elif small(x, cheap_below[0]) is not None and not (thin_closed[0] or min is None or max is None):
         try:
-            return wrap(quickly(x._data.clip, min, max), CPU_DEVICE)
+            return wrap(quickly(x._content.clip, min, max), CPU_DEVICE)
         except REFUSED:
             pass  # the code below says what is wrong
     result = x

@@ -154,8 +154,8 @@ def subscript(x: Tensor, key: Any) -> Tensor:
     """
     if isinstance(key, tuple) and type(key) is not tuple:  # a named one
         key = tuple(key)
-    if type(key) is tuple and type(x._data) is np.ndarray and not (watchers or thin_closed[0]):
-        selected = _selected_at_once(x._data, key)
+    if type(key) is tuple and type(x._content) is np.ndarray and not (watchers or thin_closed[0]):
+        selected = _selected_at_once(x._content, key)
         if selected is not None:
             return selected
     if watchers:
@@ -329,7 +329,7 @@ def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
     """
     selected = is_selection(operand)
     mask = _mask_of(x, key) if selected else _mask_of_axes(x, key)
-    if mask is None or x.blob.layout.may_repeat() or (selected and not is_same_mask(operand._data.mask, mask)):
+    if mask is None or x.blob.layout.may_repeat() or (selected and not is_same_mask(operand._content.mask, mask)):
         return None
     rows = x.shape[mask.ndim :]
     if not selected:
@@ -337,7 +337,7 @@ def _with_selected(x: Tensor, key: Any, operand: Tensor) -> Tensor | None:
         sides = zip(operand.shape[::-1], rows[::-1], strict=False)
         if operand.ndim > len(rows) or not all(one in (1, n) for one, n in sides):
             return None
-    value = operand._data.value if selected else operand
+    value = operand._content.value if selected else operand
     mask = xt.reshape(mask, mask.shape + (1,) * len(rows)) if rows else mask
     if value.dtype != x.dtype:
         value = xt.astype(value, x.dtype) if active[0] and value._step is not None else cast_now(value, x.dtype)
@@ -365,7 +365,7 @@ def _view(x: Tensor, key: tuple[Any, ...]) -> Tensor:
         view = _native_view(native, key)
         if view is not None:
             return x.window(view)
-    later = _part(x, key) or seen_later(x._data, "index", key)
+    later = _part(x, key) or seen_later(x._content, "index", key)
     return x.viewed(x.blob.layout.index(key)) if later is None else face(later)
 
 
@@ -389,7 +389,7 @@ def _value(view: Tensor) -> Tensor:
     """
     if watchers and watching() is not None:
         return cast_now(view)
-    copy = None if type(view._data) is Part else cast_later(view, view.dtype)
+    copy = None if type(view._content) is Part else cast_later(view, view.dtype)
     return wrap(view.device.backend.call(view.native().copy), view.device) if copy is None else copy
 
 
@@ -569,7 +569,7 @@ def _set_captured(x: Tensor, key: Any, operand: Operand, function: str) -> None:
         key = _listless(x, key)
         if len(key) > 1 and _mask_of_axes(x, key[0]) is not None and all(type(one) in (int, slice) for one in key[1:]):
             x, key = _view(x, (slice(None),) * key[0].ndim + key[1:]), key[:1]
-        seen = type(value._data) is TBlob and _has_values_for_integers(x, key)
+        seen = type(value._content) is TBlob and _has_values_for_integers(x, key)
         if seen and capture.shows(value.blob, x.blob, _blobs_in(key)):  # the last step of `x[key] += y`
             writable_blob(x, function)
             return
@@ -622,7 +622,7 @@ def _set_at_once(x: Tensor, key: Any, value: Any, basic: bool) -> bool:
     basic: whether the key selects a view.
     """
     native = x.thin()
-    given = value._data if type(value) is Tensor else value
+    given = value._content if type(value) is Tensor else value
     if native is not None and type(given) in (tuple, list) and native.dtype.kind in "fc":
         given = row_of(given, x.dtype)
     if type(given) is Node and native is not None and key is not ... and x.owner.readers():

@@ -39,7 +39,7 @@ def thin_key(key: Any) -> tuple[Any, ...] | None:
     """Return a key of thin faces, arrays, lists of integers and basic items as a key for NumPy; None for others."""
     found = []
     for item in key if type(key) is tuple else (key,):
-        kind, native = type(item), item._data if type(item) is Tensor else item
+        kind, native = type(item), item._content if type(item) is Tensor else item
         if type(native) is np.ndarray:
             if native.dtype.kind not in "iub":
                 return None

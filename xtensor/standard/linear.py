@@ -43,8 +43,8 @@ def matmul(x1: Operand, x2: Operand, /) -> Tensor:
     A 1-d operand counts as a row or a column, and the result loses that axis. Raises ValueError for a scalar operand
     and if shapes do not match. Standard: Linear Algebra Functions, matmul.
     """
-    a = x1._data if type(x1) is Tensor else _beside(x1, x2)
-    b = x2._data if type(x2) is Tensor else _beside(x2, x1)
+    a = x1._content if type(x1) is Tensor else _beside(x1, x2)
+    b = x2._content if type(x2) is Tensor else _beside(x2, x1)
     if type(a) is np.ndarray and type(b) is np.ndarray and not thin_closed[0]:
         is_small = a.nbytes <= DIRECT_BELOW and b.nbytes <= DIRECT_BELOW
         if is_small or a.ndim == 1 or b.ndim == 1 or _is_small_product(a, b):

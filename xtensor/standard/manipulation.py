@@ -79,7 +79,7 @@ def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
     """
     x = as_tensor(x, "broadcast_to")
     lengths = as_shape(shape, "broadcast_to")
-    later = seen_later(x._data, "broadcast_to", lengths)
+    later = seen_later(x._content, "broadcast_to", lengths)
     if later is not None:
         return face(later)
     stretched = x.blob.layout.broadcast_to(lengths)
@@ -352,7 +352,7 @@ def reshape(x: Tensor, /, shape: Sequence[int] | int, *, copy: bool | None = Non
             return seen  # NumPy takes any negative length for the one that is left
     x = as_tensor(x, "reshape")
     lengths = resolve_shape(shape, x.size, "reshape")
-    later = None if copy is not None else seen_later(x._data, "reshape", lengths)
+    later = None if copy is not None else seen_later(x._content, "reshape", lengths)
     if later is not None:
         return face(later)
     itemsize = x.dtype.itemsize

@@ -38,7 +38,7 @@ def resized(x: Tensor, shape: Any, keep_on_shrink: bool) -> Tensor:
         blob = TBlob.empty(blob.shape, old.dtype, old.device)
         flat, elements = blob.native().reshape(-1), old.native().reshape(-1)
         flat[: min(before, after)], flat[before:] = elements[:after], 0
-    x._data, x._blob, x._is_value = blob, None, False
+    x._content, x._blob, x._is_value = blob, None, False
     return x
 
 
@@ -198,7 +198,7 @@ def make_read_only(x: Tensor) -> None:
     """Make a tensor read-only; other tensors over its memory stay as they are."""
     refuse_capture("setflags")  # a capture cannot record steps that change tensors themselves
     seen = x.viewed(x.blob.layout, writeable=False)
-    x._data, x._owner, x._blob = seen._data, seen._owner, seen._blob
+    x._content, x._owner, x._blob = seen._content, seen._owner, seen._blob
 
 
 def _no_slope(g: Tensor) -> Tensor:

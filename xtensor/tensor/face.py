@@ -55,12 +55,12 @@ class Tensor(Operators, Methods):
     halves the cost of making one.
     """
 
-    __slots__ = ("__weakref__", "_blob", "_data", "_is_value", "_owner", "_step")
+    __slots__ = ("__weakref__", "_blob", "_content", "_is_value", "_owner", "_step")
 
     __array_priority__ = 1000  # NumPy hands mixed operators to us instead of swallowing us
     # A computed NumPy array: the thin face, whose calls need nothing but NumPy. Else a pending Node, a part of one, or
     # a TBlob: memory for which no array was needed yet, on another device, constant, or with a gradient.
-    _data: Any
+    _content: Any
     # Of a thin face, the owner of the memory, once one is needed: without it nobody waits for the bytes.
     _owner: Storage | None
     # Of a thin face, its description for kernels, once one is needed; the owner is then that of the description.
@@ -76,29 +76,29 @@ class Tensor(Operators, Methods):
     @property
     def value(self) -> Node | TBlob | Part:
         """The value behind this tensor: a pending Node, a part of one, or a TBlob."""
-        data: Any = self._data
+        data: Any = self._content
         return (self._blob or self._described()) if type(data) is _ARRAY else data
 
     @property
     def blob(self) -> TBlob:
         """The bytes, computed now if they are pending."""
-        data = self._data
+        data = self._content
         kind = type(data)
         if kind is _ARRAY:
             return self._blob or self._described()
         if kind is not TBlob:
-            data = self._data = force(data)
+            data = self._content = force(data)
         return data
 
     @property
     def owner(self) -> Storage:
         """The owner of the memory, made at its first use; pending values are computed."""
-        if type(self._data) is not _ARRAY:
+        if type(self._content) is not _ARRAY:
             return self.blob.owner
         owner = self._owner
         if owner is None:
             with first_use:
-                data: Any = self._data
+                data: Any = self._content
                 if type(data) is TBlob:  # another thread has captured it
                     return data.owner
                 if self._owner is None:
@@ -109,7 +109,7 @@ class Tensor(Operators, Methods):
     def _described(self) -> TBlob:
         """Return the description of a thin face for kernels, made at its first use."""
         with first_use:
-            data: Any = self._data
+            data: Any = self._content
             if type(data) is TBlob:  # another thread has captured it
                 return data
             if self._blob is None:
@@ -120,7 +120,7 @@ class Tensor(Operators, Methods):
         """Return the NumPy array of this tensor as a thin face, which it becomes; None if it is pending, on another
         device, constant (by `detach`), or has a gradient.
         """
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY:
             return data
         if type(data) is Node and data.blob is not None:
@@ -131,29 +131,29 @@ class Tensor(Operators, Methods):
             return None
         native = data.native()
         self._blob, self._owner = data, data.owner
-        self._data = native  # last: other threads read this first
+        self._content = native  # last: other threads read this first
         return native
 
     def settle(self) -> TBlob:
         """Return the bytes, and stop being a thin face, as a tensor that will carry a step must not take shortcuts."""
-        blob = self._data = self.blob
+        blob = self._content = self.blob
         return blob
 
     @property
     def is_pending(self) -> bool:
         """Whether the values are still to be computed."""
-        data = self._data
+        data = self._content
         return type(data) in (Node, Part) and data.blob is None
 
     def evaluate(self) -> Tensor:
         """Compute the values now, if they are pending, and return this tensor."""
-        if type(self._data) is not _ARRAY:
+        if type(self._content) is not _ARRAY:
             _ = self.blob
         return self
 
     def native(self) -> Native:
         """Return the device library's own array over this memory, for reading only."""
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY:
             if watchers:
                 tell_of_a_look()
@@ -172,12 +172,12 @@ class Tensor(Operators, Methods):
 
     def window(self, native: Native) -> Tensor:
         """Return a view of a thin face, or of evaluated memory on another device, given as a view of its array."""
-        tensor, data = Tensor(), self._data
+        tensor, data = Tensor(), self._content
         tensor._owner = tensor._blob = tensor._step = None
         if type(data) is TBlob:
-            tensor._data = data.window(native)
+            tensor._content = data.window(native)
         else:
-            tensor._data, tensor._owner = native, self._owner or self.owner
+            tensor._content, tensor._owner = native, self._owner or self.owner
         return tensor
 
     def view(self, dtype: Any = None, type: Any = None) -> Tensor:
@@ -244,14 +244,15 @@ class Tensor(Operators, Methods):
     # ---- its properties; attrgetter makes some that are read at the speed of C
 
     shape: Final[Shape] = cast(
-        Any, property(attrgetter("_data.shape"), Methods._reshape_in_place, doc="Length of each axis, a tuple of ints.")
+        Any,
+        property(attrgetter("_content.shape"), Methods._reshape_in_place, doc="Length of each axis, a tuple of ints."),
     )
-    dtype: Final[DType] = cast(Any, property(attrgetter("_data.dtype"), doc="The data type, a numpy.dtype."))
+    dtype: Final[DType] = cast(Any, property(attrgetter("_content.dtype"), doc="The data type, a numpy.dtype."))
 
     @property
     def device(self) -> Device:
         """The device that the memory is on."""
-        data = self._data
+        data = self._content
         return CPU_DEVICE if type(data) is _ARRAY else data.device
 
     @property
@@ -277,7 +278,7 @@ class Tensor(Operators, Methods):
     @property
     def strides(self) -> tuple[int, ...]:
         """Bytes from one element to the next along each axis."""
-        data = self._data
+        data = self._content
         return data.strides if type(data) is _ARRAY else self.blob.layout.strides
 
     @property
@@ -293,7 +294,7 @@ class Tensor(Operators, Methods):
     @property
     def is_writeable(self) -> bool:
         """Whether elements can be assigned; they cannot in broadcast memory and in imported read-only memory."""
-        data = self._data
+        data = self._content
         return data.flags.writeable if type(data) is _ARRAY else self.blob.writeable
 
     @property
@@ -311,7 +312,7 @@ class Tensor(Operators, Methods):
     @property
     def T(self) -> Tensor:  # noqa: N802 - the standard's name
         """The transpose of a matrix, as a view. Other arrays have their axes reversed, as in NumPy."""
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY and data.ndim > 1 and not thin_closed[0]:
             return self.window(data.T)
         if self.ndim == 2:
@@ -413,7 +414,7 @@ class Tensor(Operators, Methods):
         return (native if type(native) is _ARRAY else self.host())[()]
 
     def __bool__(self) -> bool:
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY and data.size == 1 and not watchers:
             return data.__bool__()
         if self.size != 1:
@@ -429,7 +430,7 @@ class Tensor(Operators, Methods):
         return int(self._scalar("int", is_real=True))
 
     def __float__(self) -> float:
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY and not data.ndim and data.dtype.kind != "c" and not watchers:
             return data.__float__()
         return float(self._scalar("float", is_real=True))
@@ -438,7 +439,7 @@ class Tensor(Operators, Methods):
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY and not data.ndim and data.dtype.kind in "iu" and not watchers:
             return data.__index__()
         INTEGER.check(self.dtype, "index", "x")
@@ -516,7 +517,7 @@ class Tensor(Operators, Methods):
         return copy
 
     def __getitem__(self, key: Any, /) -> Tensor:
-        data = self._data
+        data = self._content
         if type(data) is _ARRAY and not thin_closed[0]:
             kind = type(key)
             if kind is tuple:
@@ -533,10 +534,10 @@ class Tensor(Operators, Methods):
             if type(view) is _ARRAY:
                 if not data.ndim and is_value(self):  # of which a copy is seen
                     return xt.standard.indexing.subscript(self, key)
-                tensor._data = view
+                tensor._content = view
                 tensor._owner = self._owner or self.owner
             else:  # all integers: a value, as NumPy's scalar is
-                tensor._data, tensor._owner = _asarray(view), None
+                tensor._content, tensor._owner = _asarray(view), None
                 tensor._is_value = True
             tensor._blob = tensor._step = None
             return tensor
@@ -544,7 +545,7 @@ class Tensor(Operators, Methods):
 
     def _selected(self, data: Native, key: Any) -> Tensor:
         """Return the elements that a mask or integers select, for other keys than basic ones."""
-        index = key._data if type(key) is Tensor else key
+        index = key._content if type(key) is Tensor else key
         is_array = type(index) is _ARRAY and index.dtype.kind in ("biu" if index.ndim else "b")
         if is_array or (type(index) is list and {*map(type, index)} == {int}):
             try:
@@ -554,9 +555,9 @@ class Tensor(Operators, Methods):
         return xt.standard.indexing.subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        data, owner = self._data, self._owner
+        data, owner = self._content, self._owner
         free = self._blob is None if owner is None else owner.guard is None
-        given = value._data if type(value) is Tensor else value
+        given = value._content if type(value) is Tensor else value
         if owner is not None:
             owner.changes += 1  # at the start too: an interrupt may come before the write is counted
         try:
@@ -578,14 +579,14 @@ def face(value: Node | TBlob | Part) -> Tensor:
         value.face = ref(tensor)
         if not value.shape and type(value.op) is not View:
             tensor._is_value = True
-    tensor._data = value
+    tensor._content = value
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
 
 
 def small(x: Tensor, most: int = DIRECT_BELOW) -> Native | None:
     """Return the NumPy array of a thin face of at most `most` bytes, for which NumPy costs less than recording."""
-    data = x._data
+    data = x._content
     return data if type(data) is _ARRAY and data.nbytes <= most else None
 
 
@@ -593,7 +594,7 @@ def thin_arrays(*operands: Any, most: float = inf) -> list[Native] | None:
     """Return the NumPy arrays of operands if all are thin faces of at most `most` bytes, else None."""
     natives = []
     for x in operands:
-        native = x._data if type(x) is Tensor else None
+        native = x._content if type(x) is Tensor else None
         if thin_closed[0] or type(native) is not _ARRAY or native.nbytes > most:
             return None
         natives.append(native)
@@ -608,7 +609,7 @@ def wrap(native: Native, device: Device) -> Tensor:
     if type(native) is not _ARRAY:
         native = _asarray(native)
         tensor._is_value = not native.ndim
-    tensor._data = native
+    tensor._content = native
     tensor._owner = tensor._blob = tensor._step = None
     return tensor
 
@@ -628,7 +629,7 @@ def made_of(array: Native, native: Native, device: Device) -> Tensor:
 def settled(native: Native, device: Device) -> Tensor:
     """Return a tensor over a fresh native array that is not a thin face, because it will carry a step."""
     tensor = Tensor()
-    tensor._data = TBlob.of(None, native, device)
+    tensor._content = TBlob.of(None, native, device)
     tensor._owner = tensor._blob = tensor._step = None
     return valued(tensor)
 
@@ -665,7 +666,7 @@ def evaluate(*tensors: Tensor) -> None:
     for x in tensors:
         if not isinstance(x, Tensor):
             raise TypeError(expected("evaluate", "tensors", "be tensors", type(x).__name__))
-    nodes = [x._data for x in tensors if type(x._data) is Node]
+    nodes = [x._content for x in tensors if type(x._content) is Node]
     while nodes:  # nodes evaluated together are on one device
         device = nodes[0].device
         run.evaluate([node for node in nodes if node.device is device])

@@ -126,7 +126,7 @@ class Methods:
             seen = xt.reshape(x.evaluate(), shape, copy=False)
         except ValueError as error:
             raise error if "copy" not in str(error) else AttributeError(str(error)) from None
-        x._data, x._owner, x._blob, x._is_value = seen._data, seen._owner, seen._blob, False
+        x._content, x._owner, x._blob, x._is_value = seen._content, seen._owner, seen._blob, False
 
     def flatten(self, order: str = "C") -> Tensor:
         return xt.reshape(self, (self.size,), copy=True) if order == "C" else xt.numpy.ravel(self, order).copy()

@@ -156,8 +156,8 @@ def of_sequence(
 def with_arrays(obj: Any) -> Any:
     """Return nested sequences with the tensors in them as NumPy arrays, which NumPy stacks quickly."""
     if type(obj) is Tensor:
-        is_thin = type(obj._data) is np.ndarray and not (histories[0] or thin_closed[0])
-        return obj._data if is_thin else obj.host()
+        is_thin = type(obj._content) is np.ndarray and not (histories[0] or thin_closed[0])
+        return obj._content if is_thin else obj.host()
     if isinstance(obj, (list, tuple)) and not _NUMBERS.issuperset(map(type, obj)):
         return [with_arrays(item) for item in obj]
     found = numpy_of(obj)
@@ -195,7 +195,7 @@ def _constant(native: Native, device: Device | None) -> Tensor:
     x = from_native(native, device)
     if not watchers or watching() is None:
         return x
-    own = x._data if isinstance(x._data, np.ndarray) else x.native()
+    own = x._content if isinstance(x._content, np.ndarray) else x.native()
     return created(own, x.device)
 
 

@@ -30,7 +30,7 @@ _without: dict[str, tuple[int, ...]] = {}
 
 def is_value(x: Any) -> bool:
     """Return whether an object is a tensor without axes that stands for a scalar, which operators do not change."""
-    data = getattr(x, "_data", None)  # of arrays it is told at once, as an attribute that is not there takes long
+    data = getattr(x, "_content", None)  # of arrays it is told at once, as an attribute that is not there takes long
     return (type(data) is not np.ndarray or not data.ndim) and getattr(x, "_is_value", False)
 
 
@@ -56,7 +56,7 @@ def class_of(x: Any) -> type:
     uses NumPy's names.
     """
     kind: type = type(x)
-    data = x._data
+    data = x._content
     if type(data) is np.ndarray and data.ndim:  # told faster than that the mark of values is not there
         return kind
     if getattr(x, "_is_value", False) and _ROOM in sys.modules and _uses_names(_asking()):

@@ -306,7 +306,7 @@ def _held(at: Offsets) -> str:
     references to the tensors that it found, their arrays, and whatever else it looked into, as others may release
     these.
     """
-    tensor = f"""{row("tensors", "%n", "object*")}{load("array", "%object", at.data, "ptr")}\
+    tensor = f"""{row("tensors", "%n", "object*")}{load("array", "%object", at.content, "ptr")}\
   call void %Py_IncRef(ptr %object)
   call void %Py_IncRef(ptr %array)
   %two = mul i64 %n, 2

@@ -60,7 +60,7 @@ class Offsets(NamedTuple):
     """
 
     type: int
-    data: int
+    content: int
     owner: int
     blob: int
     step: int
@@ -195,7 +195,7 @@ define private i1 @is(ptr %x, ptr %type) {{
 }}
 define private ptr @array_of(ptr %x) {{
 {given("Tensor", "ndarray")}{sure("face", "@is(ptr %x, ptr %Tensor)", "look", "other")}\
-{load("data", "%x", at.data, "ptr")}\
+{load("data", "%x", at.content, "ptr")}\
   %unset = icmp eq ptr %data, null
   br i1 %unset, label %other, label %set
 set:
@@ -411,7 +411,7 @@ define private ptr @face(ptr %array, ptr %owner) {{
   call void %Py_IncRef(ptr %owner)
   call void %Py_IncRef(ptr %None)
   call void %Py_IncRef(ptr %None)
-{store("array", "%t", at.data)}{store("owner", "%t", at.owner)}{store("None", "%t", at.blob)}\
+{store("array", "%t", at.content)}{store("owner", "%t", at.owner)}{store("None", "%t", at.blob)}\
 {store("None", "%t", at.step)}\
   ret ptr %t
 drop:

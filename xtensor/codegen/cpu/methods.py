@@ -326,7 +326,7 @@ computed:
   %unmade = icmp eq ptr %made, null
   br i1 %unmade, label %fail, label %compare
 compare:
-{load("made.array", "%made", at.data, "ptr")}{load("made.type", "%made.array", at.dtype, "ptr")}\
+{load("made.array", "%made", at.content, "ptr")}{load("made.type", "%made.array", at.dtype, "ptr")}\
   %same = icmp eq ptr %array.type, %made.type
   br i1 %same, label %changed, label %other
 changed:

@@ -211,3 +211,25 @@ def test_least_squares_take_jacobians_that_are_tensors(method: str) -> None:
 
 def test_lifted_tensors_stay_tensors_elsewhere() -> None:
     assert type(np.atleast_1d(xt.asarray(1.0))) is xt.Tensor
+
+
+class Answering:
+    """What answers NumPy's functions itself, and refuses to become an array."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("not to be converted")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> str:
+        return f"{ufunc.__name__} {method}"
+
+    def __array_function__(self, function: Any, types: Any, args: Any, given: Any) -> str:
+        return str(function.__name__)
+
+
+@pytest.mark.parametrize("name", ["sort", "mean", "unique", "sum", "median", "argsort", "cumsum", "max", "any", "round"])
+def test_what_answers_itself_is_asked(name: str) -> None:
+    for _ in range(2):
+        assert getattr(xt.numpy, name)(Answering()) == name
+    assert xt.numpy.linalg.norm(Answering()) == "norm"
+    assert xt.numpy.exp(Answering()) == "exp __call__"
+    assert xt.numpy.dot(xt.ones(2), Answering()) == "dot"

@@ -552,12 +552,12 @@ def differentiable(
     return decorate
 
 
-def _seen_apart(view: Callable[..., Any], is_value: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Return a view of a value's copy, as nobody sees a value change."""
+def _seen_apart(view: Callable[..., Any], stays_value: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Return a view of a value's copy, as nobody sees a value change. stays_value: whether it is a value without axes."""
     native = None if thin_closed[0] or x._step is not None else x.thin()
     whole = marked(xt.standard.methods.copied(x, "C"), False) if native is None else wrap(native.copy(), CPU_DEVICE)
     found = view(whole, *args, **kwargs)
-    return marked(found, True) if is_value else found
+    return marked(found, True) if stays_value else found
 
 
 @cache  # and not computed by the decorator, which would take a tenth of the import

@@ -81,7 +81,7 @@ def own_answer(native: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """Return the result of NumPy's function for an operand that answers itself: a Series, for instance, or arrays,
     which become tensors. It may depend on anything, so a function that does this is not captured.
     """
-    native = getattr(native, "__wrapped__", native)
+    native = getattr(native, "library", native)
     refuse_capture(native.__name__)
     given_all = [*args, *given.values()]
     taken = [as_natives(x) for x in given_all]

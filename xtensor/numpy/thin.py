@@ -133,7 +133,6 @@ def tell(one: Called, native: Any, most: int, is_universal: bool | None, element
 def stably(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return NumPy's sort or argsort as a function that keeps equal elements in order, for calls that name no kind."""
 
-    @wraps(function)
     def native(
         a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
     ) -> Any:
@@ -144,6 +143,7 @@ def stably(function: Callable[..., Any]) -> Callable[..., Any]:
             raise LongWayError
         return function(a, axis, "stable")
 
+    native.library = function  # type: ignore[attr-defined]
     return native
 
 
@@ -159,6 +159,7 @@ def of_floats(ufunc: Any) -> Callable[..., Any]:
             raise LongWayError
         return ufunc(*operands)
 
+    native.library = ufunc  # type: ignore[attr-defined]
     return native
 
 

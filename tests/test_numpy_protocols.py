@@ -226,7 +226,7 @@ class Answering:
         return str(function.__name__)
 
 
-@pytest.mark.parametrize("name", ["sort", "mean", "unique", "sum", "median", "argsort", "cumsum", "max", "any", "round"])
+@pytest.mark.parametrize("name", ["sort", "mean", "unique", "sum", "median", "argsort", "cumsum", "max", "any"])
 def test_what_answers_itself_is_asked(name: str) -> None:
     for _ in range(2):
         assert getattr(xt.numpy, name)(Answering()) == name

@@ -553,7 +553,7 @@ def differentiable(
 
 
 def _seen_apart(view: Callable[..., Any], stays_value: bool, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Return a view of a value's copy, as nobody sees a value change. stays_value: whether it is a value without axes."""
+    """Return a view of a value's copy, as nobody sees a value change. stays_value: whether, without axes, it is one."""
     native = None if thin_closed[0] or x._step is not None else x.thin()
     whole = marked(xt.standard.methods.copied(x, "C"), False) if native is None else wrap(native.copy(), CPU_DEVICE)
     found = view(whole, *args, **kwargs)

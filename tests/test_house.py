@@ -75,7 +75,7 @@ NOT_AT_IMPORT = [
     *("xtensor.autograd.transforms", "xtensor.codegen.cpu.compile", "xtensor.run.native"),
 ]
 
-FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 51_120
+FILE_LINES, FUNCTION_LINES, USUAL_FUNCTION_LINES, PACKAGE_LINES = 700, 60, 20, 51_080
 
 FILES = sorted(file.relative_to(HOUSE).as_posix() for file in HOUSE.rglob("*.py"))
 every_file = pytest.mark.parametrize("file", FILES)

@@ -124,7 +124,9 @@ REFUSED: list[Call] = [
 @pytest.mark.parametrize("number", range(len(REFUSED)))
 def test_what_numpy_refuses_is_refused(number: int) -> None:
     wanted, found = (error_of(REFUSED[number], one) for one in (numpy, np))
-    assert wanted is not None and found is not None and issubclass(found, wanted.__mro__[-4:][0])
+    assert wanted is not None and found is not None
+    pythons = next(kind for kind in (TypeError, ValueError) if issubclass(wanted, kind))  # NumPy's are subclasses
+    assert issubclass(found, pythons)
 
 
 def test_the_standards_functions_take_numbers_alone() -> None:

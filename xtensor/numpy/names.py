@@ -48,20 +48,8 @@ SAME = frozenset(
         *("mintypecode", "base_repr", "binary_repr", "format_float_positional", "format_float_scientific"),
         *("exceptions", "dtypes", "typing", "linalg.LinAlgError", "poly1d", "polynomial"),
         *(f"random.{name}" for name in ("BitGenerator", "MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")),
-        *("random.SeedSequence", "random.bit_generator"),
-        *(
-            "ma",
-            "matrix",
-            "asmatrix",
-            "bmat",
-            "char",
-            "strings",
-            "rec",
-            "record",
-            "recarray",
-            "fromregex",
-            "frompyfunc",
-        ),
+        *("random.SeedSequence", "random.bit_generator", "frompyfunc", "fromregex"),
+        *("ma", "matrix", "asmatrix", "bmat", "char", "strings", "rec", "record", "recarray"),
         *("busday_count", "busday_offset", "busdaycalendar", "is_busday", "datetime_as_string", "datetime_data"),
     )
 )
@@ -122,31 +110,28 @@ _ARRAYS = frozenset(
     )
 )
 
+# Functions that are called too often for one more call between, or read an iterator, which nobody can read again: they
+# see themselves to what no tensor holds.
+_AT_ONCE = frozenset(
+    (
+        *("sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar", "result_type"),
+        *("can_cast", "isdtype", "common_type", "min_scalar_type", "from_dlpack", "fromiter"),
+    )
+)
+
 # Functions that return views, numbers, or an argument itself, that make arrays without others, that write, and that
 # tensors have as methods in machine code.
 _NOT_THIN = frozenset(
     (
-        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "from_dlpack"),
-        *("require", "empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices"),
-        *("fromiter", "reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis"),
-        *("rollaxis", "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to"),
-        *("broadcast_arrays", "flip", "fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit"),
-        *("dsplit", "unstack", "real", "imag", "diagonal", "ndim", "shape", "size", "isscalar", "result_type"),
-        *("can_cast", "isdtype", "common_type", "min_scalar_type", "isfortran", "iscomplexobj", "isrealobj"),
-        *("apply_along_axis", "apply_over_axes", "piecewise", "fromfunction", "mask_indices", "copy"),
-        *("astype", "einsum", "sum", "prod", "mean", "max", "min", "all", "any"),
+        *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "asarray_chkfinite", "require"),
+        *("empty", "zeros", "ones", "full", "arange", "linspace", "eye", "identity", "tri", "indices", "reshape"),
+        *("ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "rollaxis", "squeeze"),
+        *("expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to", "broadcast_arrays", "flip"),
+        *("fliplr", "flipud", "rot90", "array_split", "split", "hsplit", "vsplit", "dsplit", "unstack", "real", "imag"),
+        *("diagonal", "isfortran", "iscomplexobj", "isrealobj", "apply_along_axis", "apply_over_axes", "piecewise"),
+        *("fromfunction", "mask_indices", "copy", "astype", "einsum"),
+        *_AT_ONCE,
         *WRITES,
-    )
-)
-
-
-# Functions of that kind that see to what no tensor holds themselves: they are called too often for one more call, or
-# read an iterator, which nobody can read again.
-_AT_ONCE = frozenset(
-    (
-        *("sum", "prod", "mean", "max", "min", "all", "any", "ndim", "shape", "size", "isscalar"),
-        *("result_type", "can_cast", "isdtype", "common_type", "min_scalar_type", "from_dlpack"),
-        "fromiter",
     )
 )
 

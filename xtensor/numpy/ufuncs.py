@@ -101,7 +101,7 @@ class Ufunc(Called):
         try:
             if not options and len(operands) == self.nin:
                 if not _PLAIN.issuperset(map(type, operands)):
-                    if any(answers_itself(x) for x in operands):
+                    if any(answers_itself(x) for x in operands):  # with tensors: a DataArray may hold some
                         return as_tensors(self.native(*operands))
                     operands = self._taken(operands)
                 if self._is_composed and not thin_closed[0]:

@@ -1,6 +1,7 @@
-"""Elements as numbers: code that uses NumPy's names may ask isinstance() whether an element is a float.
+"""Values: tensors without axes that stand for numbers, as NumPy's scalars do, and what isinstance() takes them for.
 
-An element, or a result without axes, is a tensor, as in every library of the standard. NumPy's scalars are instances of
+An element, or a result without axes, is a tensor, as in every library of the standard, with a mark: operators make
+another value of it, and do not change it. NumPy's scalars are instances of
 Python's classes of numbers, and programs written for NumPy choose their way by that. So the answer depends on who asks:
 modules that have `xtensor.numpy`, or something of it, among their names get NumPy's answer, and other libraries do not,
 as many convert what is a number.
